@@ -47,9 +47,8 @@ impl Mapping {
         if start < end {
             // SAFETY: the range lies inside a read-only, file-backed mapping, so dropped pages come back
             // unchanged from the file; nothing else depends on their residency.
-            let _ = unsafe {
-                map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, start, end - start)
-            };
+            let _ =
+                unsafe { map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, start, end - start) };
         }
     }
 

@@ -88,10 +88,7 @@ mod tests {
     // Known answers published with the generator (Random123 kat_vectors, philox4x32 10 rounds).
     #[test]
     fn known_answers() {
-        assert_eq!(
-            Philox::new(0).block([0; 4]),
-            [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8]
-        );
+        assert_eq!(Philox::new(0).block([0; 4]), [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8]);
         assert_eq!(
             Philox::new(u64::MAX).block([u32::MAX; 4]),
             [0x408f_276d, 0x41c8_3b0e, 0xa20b_c7c6, 0x6d54_51fd]

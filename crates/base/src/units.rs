@@ -48,11 +48,7 @@ impl std::fmt::Display for Bytes {
             value /= 1024.0;
             unit += 1;
         }
-        let text = if unit == 0 {
-            format!("{} B", self.0)
-        } else {
-            format!("{value:.1} {}", UNITS[unit])
-        };
+        let text = if unit == 0 { format!("{} B", self.0) } else { format!("{value:.1} {}", UNITS[unit]) };
         f.pad(&text)
     }
 }
