@@ -28,7 +28,8 @@ pub fn pack_all(from: &Path, root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A folder's files as a compressed archive. The same files give the same bytes: sorted, without times and owners.
+/// A folder's files as a compressed archive. The same files give the same bytes: sorted, without times and
+/// owners.
 fn pack(folder: &Path, without: &[&str]) -> Result<Vec<u8>> {
     let mut files = Vec::new();
     collect(folder, folder, without, &mut files)?;

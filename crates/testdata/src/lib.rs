@@ -22,12 +22,12 @@ pub const ARCHIVES: [(&str, &str); 4] = [
     ("tiny-qwen3-next-witness", "tests/data/tiny-qwen3-next-witness.tar.zst"),
 ];
 
-/// The folder with the content of a committed archive (a name of [`ARCHIVES`]). Unpacked once per content, and
-/// shared by all test processes: only ever read it.
+/// The folder with the content of a committed archive (a name of [`ARCHIVES`]). Unpacked once per content,
+/// and shared by all test processes: only ever read it.
 ///
 /// `qwen3_moe` and `qwen3_next` hold `config.json`, `config.hub.json`, `model.safetensors` and
-/// `expected.safetensors`; `tiny-qwen3-next` is a model folder; `tiny-qwen3-next-witness` holds what an independent
-/// implementation makes of that model (`greedy.json`, `perplexity.json`, `logprobs.safetensors`).
+/// `expected.safetensors`; `tiny-qwen3-next` is a model folder; `tiny-qwen3-next-witness` holds what an
+/// independent implementation makes of that model (`greedy.json`, `perplexity.json`, `logprobs.safetensors`).
 pub fn fixture(name: &str) -> PathBuf {
     // One digest per process: an archive of 20 MB costs some 10 ms to hash.
     static UNPACKED: Mutex<Option<HashMap<String, PathBuf>>> = Mutex::new(None);
@@ -50,8 +50,8 @@ pub fn archive(name: &str) -> PathBuf {
     repository().join(path)
 }
 
-/// The folder of large test data, if the run was given one. A folder that is named but not there is an error, not
-/// a reason to skip.
+/// The folder of large test data, if the run was given one. A folder that is named but not there is an error,
+/// not a reason to skip.
 pub fn shared() -> Option<PathBuf> {
     let folder = PathBuf::from(std::env::var_os(DATA_VARIABLE)?);
     assert!(folder.is_dir(), "{DATA_VARIABLE} names {}, which is no folder", folder.display());
@@ -72,7 +72,8 @@ pub fn shared_or_skip() -> Option<PathBuf> {
 /// `KRASIS_SKIP_LOG`, so that a run can say at its end what it did not test.
 pub fn skip(reason: &str) {
     let thread = std::thread::current();
-    let line = skip_line(thread.name().unwrap_or("unnamed test"), reason);
+    let package = std::env::var("CARGO_PKG_NAME").unwrap_or_else(|_| "?".to_string());
+    let line = skip_line(&format!("{package}::{}", thread.name().unwrap_or("?")), reason);
     print!("{line}");
     if let Some(log) = std::env::var_os(SKIP_VARIABLE) {
         append(Path::new(&log), &line).unwrap_or_else(|e| panic!("can't write {}: {e}", log.display()));
@@ -92,8 +93,8 @@ fn repository() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
 }
 
-/// Unpacks `archive` to `cache/NAME-DIGEST` unless it is there. Several processes may race: each unpacks beside
-/// and renames; the first one wins and the others drop theirs.
+/// Unpacks `archive` to `cache/NAME-DIGEST` unless it is there. Several processes may race: each unpacks
+/// beside and renames; the first one wins and the others drop theirs.
 fn unpack_once(name: &str, archive: &Path, cache: &Path) -> Result<PathBuf> {
     static ATTEMPT: AtomicU32 = AtomicU32::new(0);
     let packed = fs::read(archive)?;

@@ -1,0 +1,162 @@
+//! The rules that a compiler does not check. Each check is a function of file contents, so that its tests can
+//! plant a violation and see it reported.
+
+mod edges;
+mod lex;
+mod sizes;
+mod unsafety;
+mod weight;
+mod words;
+
+use std::fmt;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+
+/// Where the exceptions from the size limits are listed.
+const RATCHET: &str = "xtask/ratchet.txt";
+
+/// A text file of the repository; the path is relative to the root.
+pub struct SourceFile {
+    pub path: String,
+    pub text: String,
+}
+
+/// Everything the checks look at.
+pub struct Tree {
+    /// Every text file that is tracked, or new and not ignored.
+    pub files: Vec<SourceFile>,
+    /// Path and size in bytes of every tracked or new file, also those that are no text.
+    pub sizes: Vec<(String, u64)>,
+    /// What `cargo metadata --no-deps` says.
+    pub metadata: serde_json::Value,
+}
+
+/// One violation.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Finding {
+    pub path: String,
+    /// From 1; 0 if the finding concerns the whole file.
+    pub line: usize,
+    pub what: String,
+}
+
+impl Finding {
+    fn new(path: &str, line: usize, what: impl Into<String>) -> Self {
+        Finding { path: path.to_string(), line, what: what.into() }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            0 => write!(f, "{}: {}", self.path, self.what),
+            line => write!(f, "{}:{line}: {}", self.path, self.what),
+        }
+    }
+}
+
+/// A rule: its name and what it finds.
+type Check = (&'static str, fn(&Tree) -> Vec<Finding>);
+
+const CHECKS: [Check; 5] = [
+    ("crate edges", edges::check),
+    ("unsafe", unsafety::check),
+    ("sizes", sizes::check),
+    ("words", words::check),
+    ("tree size", weight::check),
+];
+
+/// Runs every check and prints what it finds. With `bless`, first lowers the size exceptions.
+pub fn run(root: &Path, bless: bool) -> Result<()> {
+    let mut tree = Tree::read(root)?;
+    if bless {
+        let lowered = sizes::blessed(&tree);
+        std::fs::write(root.join(RATCHET), &lowered)?;
+        tree = Tree::read(root)?;
+    }
+    let mut total = 0;
+    for (name, check) in CHECKS {
+        for finding in check(&tree) {
+            println!("{name}: {finding}");
+            total += 1;
+        }
+    }
+    ensure!(total == 0, "{total} findings");
+    println!("tidy: {} files, {} rules, nothing found", tree.sizes.len(), CHECKS.len());
+    Ok(())
+}
+
+impl Tree {
+    /// Reads the repository at `root`.
+    pub fn read(root: &Path) -> Result<Self> {
+        let listing = output(root, "git", &["ls-files", "-z", "--cached", "--others", "--exclude-standard"])?;
+        let mut tree = Tree { files: Vec::new(), sizes: Vec::new(), metadata: serde_json::Value::Null };
+        for path in listing.split('\0').filter(|p| !p.is_empty()) {
+            let Ok(content) = std::fs::read(root.join(path)) else { continue }; // deleted, not yet committed
+            tree.sizes.push((path.to_string(), content.len() as u64));
+            if let Ok(text) = String::from_utf8(content) {
+                tree.files.push(SourceFile { path: path.to_string(), text });
+            }
+        }
+        let metadata =
+            output(root, "cargo", &["metadata", "--no-deps", "--offline", "--format-version", "1"])?;
+        tree.metadata = serde_json::from_str(&metadata).context("cargo metadata printed no JSON")?;
+        Ok(tree)
+    }
+
+    /// Files whose name ends in `.rs`.
+    fn rust(&self) -> impl Iterator<Item = &SourceFile> {
+        self.files.iter().filter(|f| f.path.ends_with(".rs"))
+    }
+
+    /// The text of one file, empty if it is not there.
+    fn text(&self, path: &str) -> &str {
+        self.files.iter().find(|f| f.path == path).map_or("", |f| &f.text)
+    }
+}
+
+/// What a program prints on its standard output.
+pub fn output(root: &Path, program: &str, arguments: &[&str]) -> Result<String> {
+    let ran = Command::new(program).args(arguments).current_dir(root).output();
+    let ran = ran.with_context(|| format!("can't run {program}"))?;
+    if !ran.status.success() {
+        bail!("{program} {}: {}", arguments.join(" "), String::from_utf8_lossy(&ran.stderr));
+    }
+    String::from_utf8(ran.stdout).with_context(|| format!("{program} printed no UTF-8"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl Tree {
+        /// A tree of these texts.
+        pub fn of(files: &[(&str, &str)]) -> Tree {
+            let file =
+                |(path, text): &(&str, &str)| SourceFile { path: path.to_string(), text: text.to_string() };
+            Tree {
+                files: files.iter().map(file).collect(),
+                sizes: files.iter().map(|(path, text)| (path.to_string(), text.len() as u64)).collect(),
+                metadata: serde_json::Value::Null,
+            }
+        }
+    }
+
+    /// `path:line` of each finding.
+    pub fn places(findings: &[Finding]) -> Vec<String> {
+        findings.iter().map(|f| format!("{}:{}", f.path, f.line)).collect()
+    }
+
+    #[test]
+    fn this_repository_is_tidy() {
+        let tree = Tree::read(crate::root()).unwrap();
+        assert!(tree.rust().count() > 10);
+        let found: Vec<String> = CHECKS
+            .iter()
+            .flat_map(|(name, check)| check(&tree).into_iter().map(move |f| format!("{name}: {f}")))
+            .collect();
+        assert!(found.is_empty(), "{}", found.join("\n"));
+    }
+}
