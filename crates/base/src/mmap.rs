@@ -21,8 +21,8 @@ impl Mapping {
             return Ok(Mapping { map: None, path: path.to_path_buf() });
         }
         // SAFETY: the mapping is private to this process and never written. Another process that truncates
-        // the file while it is mapped would fault this one; checkpoints and caches are replaced by rename, never
-        // rewritten in place, and the documentation of both formats says so.
+        // the file while it is mapped would fault this one; checkpoints and caches are replaced by rename,
+        // never rewritten in place, and the documentation of both formats says so.
         let map = unsafe { memmap2::Mmap::map(&file) }.map_err(|e| WorldError::io("map", path, e))?;
         Ok(Mapping { map: Some(map), path: path.to_path_buf() })
     }

@@ -3,6 +3,7 @@
 
 mod edges;
 mod lex;
+mod ops;
 mod sizes;
 mod unsafety;
 mod weight;
@@ -10,9 +11,10 @@ mod words;
 
 use std::fmt;
 use std::path::Path;
-use std::process::Command;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
+
+use crate::output;
 
 /// Where the exceptions from the size limits are listed.
 const RATCHET: &str = "xtask/ratchet.txt";
@@ -60,9 +62,10 @@ impl fmt::Display for Finding {
 /// A rule: its name and what it finds.
 type Check = (&'static str, fn(&Tree) -> Vec<Finding>);
 
-const CHECKS: [Check; 5] = [
+const CHECKS: [Check; 6] = [
     ("crate edges", edges::check),
     ("unsafe", unsafety::check),
+    ("op folders", ops::check),
     ("sizes", sizes::check),
     ("words", words::check),
     ("tree size", weight::check),
@@ -115,16 +118,6 @@ impl Tree {
     fn text(&self, path: &str) -> &str {
         self.files.iter().find(|f| f.path == path).map_or("", |f| &f.text)
     }
-}
-
-/// What a program prints on its standard output.
-pub fn output(root: &Path, program: &str, arguments: &[&str]) -> Result<String> {
-    let ran = Command::new(program).args(arguments).current_dir(root).output();
-    let ran = ran.with_context(|| format!("can't run {program}"))?;
-    if !ran.status.success() {
-        bail!("{program} {}: {}", arguments.join(" "), String::from_utf8_lossy(&ran.stderr));
-    }
-    String::from_utf8(ran.stdout).with_context(|| format!("{program} printed no UTF-8"))
 }
 
 #[cfg(test)]
