@@ -90,6 +90,8 @@ pub enum FileFault {
     ShardsWithoutIndex,
     /// The index and the shard disagree about where a tensor is.
     IndexMismatch,
+    /// Not one tensor.
+    NoTensors,
     /// A tensor that the model needs is not there.
     MissingTensor,
     /// A tensor has another shape than the configuration implies.
@@ -124,6 +126,7 @@ impl std::fmt::Display for FileFault {
             FileFault::StaleShard => "is a shard the index does not name",
             FileFault::ShardsWithoutIndex => "holds several shards but no index",
             FileFault::IndexMismatch => "disagrees with the index",
+            FileFault::NoTensors => "holds no tensors",
             FileFault::MissingTensor => "lacks a tensor the model needs",
             FileFault::WrongShape => "has a tensor of the wrong shape",
             FileFault::WrongDtype => "has a tensor of an unusable data type",

@@ -53,7 +53,7 @@ impl Stream {
 
     /// Next 32 bits.
     pub fn u32(&mut self) -> u32 {
-        if self.next % 4 == 0 {
+        if self.next.is_multiple_of(4) {
             let b = self.next / 4;
             self.block = self.philox.block([b as u32, (b >> 32) as u32, 0, 0]);
         }

@@ -1,0 +1,322 @@
+//! A model folder: config.json and one or many shards, joined into one namespace of tensors.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use base::hash::Digest;
+use base::{FileFault, Refusal, Result, WorldError};
+use serde_json::Value;
+
+use crate::json::{cut, kind, parse_object, read_capped, read_object};
+use crate::safetensors::{Shard, TensorInfo};
+use crate::{Config, MAX_CONFIG_BYTES, MAX_HEADER_BYTES, MAX_SHARDS, MAX_TENSORS};
+
+const INDEX: &str = "model.safetensors.index.json";
+const NEEDS: &str = "a model folder needs config.json and model.safetensors, or shards with their index";
+
+/// A checked model folder. Its files are mapped and must not be rewritten in place while it lives.
+#[derive(Debug)]
+pub struct Checkpoint {
+    folder: PathBuf,
+    config: Config,
+    config_digest: Digest,
+    generation_config: Option<Value>,
+    /// In order of file name.
+    shards: Vec<Shard>,
+    /// In name order: index of the shard, index of the tensor in it.
+    names: Vec<(u32, u32)>,
+}
+
+impl Checkpoint {
+    /// Opens a folder with its own config.json.
+    pub fn open(folder: &Path) -> Result<Checkpoint> {
+        Checkpoint::open_with_config(folder, None)
+    }
+
+    /// Opens a folder with another configuration file than its config.json, if one is given.
+    /// Errors: a missing file, or any [`FileFault`] of configuration, index and shards.
+    pub fn open_with_config(folder: &Path, config: Option<&Path>) -> Result<Checkpoint> {
+        if !folder.is_dir() {
+            return Err(not_found("model folder", folder.display().to_string()));
+        }
+        let config_path = config.map_or_else(|| folder.join("config.json"), Path::to_path_buf);
+        if !config_path.exists() {
+            return Err(match config {
+                Some(path) => not_found("configuration", path.display().to_string()),
+                None => not_found("config.json", format!("no such file in {}", folder.display())),
+            });
+        }
+        let config_bytes = read_capped(&config_path, MAX_CONFIG_BYTES)?;
+        let config = Config::new(&config_path, parse_object(&config_bytes, &config_path)?);
+        let generation_path = folder.join("generation_config.json");
+        let generation_config = match generation_path.exists() {
+            true => Some(Value::Object(read_object(&generation_path, MAX_CONFIG_BYTES)?)),
+            false => None,
+        };
+        let shards = open_shards(folder)?;
+        let names = join(&shards, folder)?;
+        Ok(Checkpoint {
+            folder: folder.to_path_buf(),
+            config,
+            config_digest: Digest::of(&config_bytes),
+            generation_config,
+            shards,
+            names,
+        })
+    }
+
+    /// Where it is.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Its configuration.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// generation_config.json, an object, if there is one.
+    pub fn generation_config(&self) -> Option<&Value> {
+        self.generation_config.as_ref()
+    }
+
+    /// All tensors in name order.
+    pub fn tensors(&self) -> impl Iterator<Item = &TensorInfo> {
+        self.names.iter().map(|&at| self.at(at).1)
+    }
+
+    /// The tensor of that name.
+    pub fn tensor(&self, name: &str) -> Option<&TensorInfo> {
+        self.find(name).map(|(_, tensor)| tensor)
+    }
+
+    /// Sum of the bytes of all tensors.
+    pub fn total_bytes(&self) -> u64 {
+        self.tensors().map(|t| t.bytes() as u64).sum()
+    }
+
+    pub(crate) fn shards(&self) -> &[Shard] {
+        &self.shards
+    }
+
+    pub(crate) fn config_digest(&self) -> Digest {
+        self.config_digest
+    }
+
+    pub(crate) fn find(&self, name: &str) -> Option<(&Shard, &TensorInfo)> {
+        let found = self.names.binary_search_by(|&at| self.at(at).1.name.as_str().cmp(name)).ok()?;
+        Some(self.at(self.names[found]))
+    }
+
+    fn at(&self, (shard, tensor): (u32, u32)) -> (&Shard, &TensorInfo) {
+        let shard = &self.shards[shard as usize];
+        (shard, &shard.tensors()[tensor as usize])
+    }
+}
+
+/// Ids that end a text: those of config.json (or its text_config) and generation_config.json, ascending.
+pub fn eos_ids(checkpoint: &Checkpoint) -> Result<Vec<u32>> {
+    let config = checkpoint.config();
+    let mut ids: BTreeSet<u32> = config.ids("eos_token_id")?.into_iter().collect();
+    if let Some(text) = config.section("text_config")? {
+        ids.extend(text.ids("eos_token_id")?);
+    }
+    if let Some(generation) = checkpoint.generation_config() {
+        let path = checkpoint.folder().join("generation_config.json");
+        ids.extend(Config::from_value(&path, generation.clone())?.ids("eos_token_id")?);
+    }
+    Ok(ids.into_iter().collect())
+}
+
+fn not_found(what: &str, value: String) -> base::Error {
+    Refusal::NotFound { what: what.into(), value, hint: NEEDS.into() }.into()
+}
+
+/// Opens the shards that the index names, or the only file if there is no index.
+fn open_shards(folder: &Path) -> Result<Vec<Shard>> {
+    let present = model_files(folder)?;
+    let index_path = folder.join(INDEX);
+    if !index_path.exists() {
+        let only = single_file(folder, &present)?;
+        return Ok(vec![Shard::open(&folder.join(only))?]);
+    }
+    let index = Index::open(&index_path)?;
+    let named: BTreeSet<&str> = index.shards.values().map(String::as_str).collect();
+    if named.len() > MAX_SHARDS {
+        let (expected, found) = (format!("at most {MAX_SHARDS} shards"), named.len());
+        return Err(WorldError::damaged(&index_path, FileFault::BadText, expected, found).into());
+    }
+    for name in &named {
+        let path = folder.join(name);
+        if !path.exists() {
+            let expected = format!("the shard that {INDEX} names");
+            return Err(WorldError::damaged(&path, FileFault::MissingShard, expected, "no such file")
+                .hint("the download is incomplete: resume it")
+                .into());
+        }
+    }
+    if let Some(stale) = present.iter().find(|name| !named.contains(name.as_str())) {
+        let expected = format!("only the {} shards of {INDEX}", named.len());
+        return Err(WorldError::damaged(&folder.join(stale), FileFault::StaleShard, expected, stale)
+            .hint("it is left over from another version of the model: remove it, or fetch the index again")
+            .into());
+    }
+    let shards = named.iter().map(|name| Shard::open(&folder.join(name))).collect::<Result<Vec<_>>>()?;
+    index.check(&shards)?;
+    Ok(shards)
+}
+
+/// Names of the files `model*.safetensors`, in order. Others (`consolidated*`, `adapter*`, expected values)
+/// are no part of the model.
+fn model_files(folder: &Path) -> Result<Vec<String>> {
+    let failed = |e| WorldError::io("list", folder, e);
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(failed)? {
+        let name = entry.map_err(failed)?.file_name().to_string_lossy().into_owned();
+        if name.starts_with("model") && name.ends_with(".safetensors") {
+            names.push(name);
+        }
+        if names.len() > MAX_SHARDS {
+            return Err(WorldError::damaged(
+                folder,
+                FileFault::ShardsWithoutIndex,
+                format!("at most {MAX_SHARDS} shards"),
+                "more",
+            )
+            .into());
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+/// The only file of a folder without an index.
+fn single_file<'a>(folder: &Path, present: &'a [String]) -> Result<&'a str> {
+    match present {
+        [] => Err(not_found("model.safetensors", format!("no such file in {}", folder.display()))),
+        // "model-00001-of-00003.safetensors" alone is no model either.
+        [only] if only.rsplit_once("-of-").is_none_or(|(_, n)| n == "00001.safetensors") => Ok(only),
+        several => {
+            let found = match several {
+                [only] => only.clone(),
+                [first, .., last] => format!("{} shards, {first} to {last}", several.len()),
+                [] => unreachable!("matched above"),
+            };
+            Err(WorldError::damaged(folder, FileFault::ShardsWithoutIndex, INDEX, found)
+                .hint("fetch the index from where the shards came from")
+                .into())
+        }
+    }
+}
+
+/// Joins the shards' tables. Errors: a tensor in two shards, none at all, too many.
+fn join(shards: &[Shard], folder: &Path) -> Result<Vec<(u32, u32)>> {
+    let count: usize = shards.iter().map(|s| s.tensors().len()).sum();
+    if count == 0 {
+        return Err(WorldError::damaged(folder, FileFault::NoTensors, "at least one tensor", "none").into());
+    }
+    if count > MAX_TENSORS {
+        let expected = format!("at most {MAX_TENSORS} tensors");
+        return Err(WorldError::damaged(folder, FileFault::BadHeader, expected, count).into());
+    }
+    let at = |&(s, t): &(u32, u32)| &shards[s as usize].tensors()[t as usize];
+    let mut names: Vec<(u32, u32)> = Vec::with_capacity(count);
+    for (s, shard) in shards.iter().enumerate() {
+        names.extend((0..shard.tensors().len()).map(|t| (s as u32, t as u32)));
+    }
+    names.sort_by(|a, b| at(a).name.cmp(&at(b).name));
+    if let Some(pair) = names.windows(2).find(|w| at(&w[0]).name == at(&w[1]).name) {
+        let file = |(shard, _): (u32, u32)| file_name(&shards[shard as usize]);
+        let expected = format!("it only in {}", file(pair[0]));
+        let found = format!("it also in {}", file(pair[1]));
+        let path = shards[pair[1].0 as usize].path();
+        return Err(WorldError::damaged(path, FileFault::DuplicateName, expected, found)
+            .tensor(cut(&at(&pair[0]).name))
+            .into());
+    }
+    Ok(names)
+}
+
+pub(crate) fn file_name(shard: &Shard) -> String {
+    shard.path().file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+/// model.safetensors.index.json.
+struct Index {
+    path: PathBuf,
+    /// File of each tensor.
+    shards: BTreeMap<String, String>,
+}
+
+impl Index {
+    fn open(path: &Path) -> Result<Index> {
+        let bad =
+            |expected: &str, found: String| WorldError::damaged(path, FileFault::BadText, expected, found);
+        let mut object = read_object(path, MAX_HEADER_BYTES)?;
+        let map = match object.remove("weight_map") {
+            Some(Value::Object(map)) => map,
+            other => {
+                let found = other.as_ref().map_or("no such key", kind);
+                return Err(bad("weight_map, an object", found.into()).into());
+            }
+        };
+        if map.len() > MAX_TENSORS {
+            return Err(bad(&format!("at most {MAX_TENSORS} tensors"), map.len().to_string()).into());
+        }
+        let mut shards = BTreeMap::new();
+        for (name, file) in map {
+            match file {
+                Value::String(file) if is_plain_name(&file) => shards.insert(name, file),
+                other => {
+                    let expected = "the name of a safetensors file in the same folder";
+                    return Err(bad(expected, crate::json::shown(&other)).tensor(cut(&name)).into());
+                }
+            };
+        }
+        if shards.is_empty() {
+            let fault = FileFault::NoTensors;
+            return Err(WorldError::damaged(path, fault, "at least one tensor", "none").into());
+        }
+        Ok(Index { path: path.to_path_buf(), shards })
+    }
+
+    /// Every tensor is where the index says, and every tensor of a shard is in the index.
+    fn check(&self, shards: &[Shard]) -> Result<()> {
+        let by_name: BTreeMap<String, &Shard> = shards.iter().map(|s| (file_name(s), s)).collect();
+        for (tensor, file) in &self.shards {
+            let shard = by_name[file];
+            if shard.tensor(tensor).is_none() {
+                let expected = format!("the tensor, as {INDEX} says");
+                let found = match shards.iter().find(|s| s.tensor(tensor).is_some()) {
+                    Some(other) => format!("it in {}", file_name(other)),
+                    None => "it in no shard".into(),
+                };
+                return Err(WorldError::damaged(shard.path(), FileFault::IndexMismatch, expected, found)
+                    .tensor(cut(tensor))
+                    .into());
+            }
+        }
+        for shard in shards {
+            // A tensor that the index places elsewhere is in two shards, which `join` reports.
+            let Some(extra) = shard.tensors().iter().find(|t| !self.shards.contains_key(&t.name)) else {
+                continue;
+            };
+            let expected = format!("an entry for each tensor of {}", file_name(shard));
+            return Err(WorldError::damaged(
+                &self.path,
+                FileFault::IndexMismatch,
+                expected,
+                "none for this one",
+            )
+            .tensor(cut(&extra.name))
+            .into());
+        }
+        Ok(())
+    }
+}
+
+/// A file name that can't lead out of the folder.
+fn is_plain_name(file: &str) -> bool {
+    let plain = file.len() <= 255 && !file.contains(['/', '\\', '\0']);
+    plain && file.ends_with(".safetensors") && !file.starts_with('.')
+}
