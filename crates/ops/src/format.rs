@@ -177,3 +177,8 @@ impl FromStr for KvFormat {
         found.ok_or_else(|| format!("{s}: not one of k4v4, k6v6, k8v8, k16v16"))
     }
 }
+
+/// `f32(n^-1/2)`: computed in f64, rounded once (the scale of scores and of DeltaNet queries).
+pub fn inverse_sqrt(n: usize) -> f32 {
+    (1.0 / (n as f64).sqrt()) as f32
+}

@@ -35,7 +35,7 @@ pub mod swiglu;
 
 pub use args::{HostArgs, Reads, Row, Writes};
 pub use exec::{HostExec, Level};
-pub use format::{Acts, KvFormat, WeightFormat};
+pub use format::{Acts, KvFormat, WeightFormat, inverse_sqrt};
 pub use registry::{OpDesc, Ran};
 
 use base::Refusal;
