@@ -16,11 +16,12 @@ const MACHINE_PATHS: [&str; 4] =
     [concat!("/wo", "rk/"), concat!("/ho", "me/"), concat!("/ro", "ot/"), concat!("/Us", "ers/")];
 
 /// Hosts that addresses may name.
-const HOSTS: [&str; 10] = [
+const HOSTS: [&str; 11] = [
     "arxiv.org",
     "crates.io",
     "doc.rust-lang.org",
     "docs.rs",
+    "git-lfs.github.com",
     "github.com",
     "huggingface.co",
     "json-schema.org",
