@@ -1,17 +1,17 @@
 //! A model folder: config.json and one or many shards, joined into one namespace of tensors.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use base::hash::Digest;
 use base::{FileFault, Refusal, Result, WorldError};
 use serde_json::Value;
 
-use crate::json::{cut, kind, parse_object, read_capped, read_object};
+use crate::index::{INDEX, Index};
+use crate::json::{cut, parse_object, read_capped, read_object};
 use crate::safetensors::{Shard, TensorInfo};
-use crate::{Config, MAX_CONFIG_BYTES, MAX_HEADER_BYTES, MAX_SHARDS, MAX_TENSORS};
+use crate::{Config, MAX_CONFIG_BYTES, MAX_SHARDS, MAX_TENSORS};
 
-const INDEX: &str = "model.safetensors.index.json";
 const NEEDS: &str = "a model folder needs config.json and model.safetensors, or shards with their index";
 
 /// A checked model folder. Its files are mapped and must not be rewritten in place while it lives.
@@ -141,11 +141,7 @@ fn open_shards(folder: &Path) -> Result<Vec<Shard>> {
         return Ok(vec![Shard::open(&folder.join(only))?]);
     }
     let index = Index::open(&index_path)?;
-    let named: BTreeSet<&str> = index.shards.values().map(String::as_str).collect();
-    if named.len() > MAX_SHARDS {
-        let (expected, found) = (format!("at most {MAX_SHARDS} shards"), named.len());
-        return Err(WorldError::damaged(&index_path, FileFault::BadText, expected, found).into());
-    }
+    let named = index.files();
     for name in &named {
         let path = folder.join(name);
         if !path.exists() {
@@ -239,84 +235,4 @@ fn join(shards: &[Shard], folder: &Path) -> Result<Vec<(u32, u32)>> {
 
 pub(crate) fn file_name(shard: &Shard) -> String {
     shard.path().file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default()
-}
-
-/// model.safetensors.index.json.
-struct Index {
-    path: PathBuf,
-    /// File of each tensor.
-    shards: BTreeMap<String, String>,
-}
-
-impl Index {
-    fn open(path: &Path) -> Result<Index> {
-        let bad =
-            |expected: &str, found: String| WorldError::damaged(path, FileFault::BadText, expected, found);
-        let mut object = read_object(path, MAX_HEADER_BYTES)?;
-        let map = match object.remove("weight_map") {
-            Some(Value::Object(map)) => map,
-            other => {
-                let found = other.as_ref().map_or("no such key", kind);
-                return Err(bad("weight_map, an object", found.into()).into());
-            }
-        };
-        if map.len() > MAX_TENSORS {
-            return Err(bad(&format!("at most {MAX_TENSORS} tensors"), map.len().to_string()).into());
-        }
-        let mut shards = BTreeMap::new();
-        for (name, file) in map {
-            match file {
-                Value::String(file) if is_plain_name(&file) => shards.insert(name, file),
-                other => {
-                    let expected = "the name of a safetensors file in the same folder";
-                    return Err(bad(expected, crate::json::shown(&other)).tensor(cut(&name)).into());
-                }
-            };
-        }
-        if shards.is_empty() {
-            let fault = FileFault::NoTensors;
-            return Err(WorldError::damaged(path, fault, "at least one tensor", "none").into());
-        }
-        Ok(Index { path: path.to_path_buf(), shards })
-    }
-
-    /// Every tensor is where the index says, and every tensor of a shard is in the index.
-    fn check(&self, shards: &[Shard]) -> Result<()> {
-        let by_name: BTreeMap<String, &Shard> = shards.iter().map(|s| (file_name(s), s)).collect();
-        for (tensor, file) in &self.shards {
-            let shard = by_name[file];
-            if shard.tensor(tensor).is_none() {
-                let expected = format!("the tensor, as {INDEX} says");
-                let found = match shards.iter().find(|s| s.tensor(tensor).is_some()) {
-                    Some(other) => format!("it in {}", file_name(other)),
-                    None => "it in no shard".into(),
-                };
-                return Err(WorldError::damaged(shard.path(), FileFault::IndexMismatch, expected, found)
-                    .tensor(cut(tensor))
-                    .into());
-            }
-        }
-        for shard in shards {
-            // A tensor that the index places elsewhere is in two shards, which `join` reports.
-            let Some(extra) = shard.tensors().iter().find(|t| !self.shards.contains_key(&t.name)) else {
-                continue;
-            };
-            let expected = format!("an entry for each tensor of {}", file_name(shard));
-            return Err(WorldError::damaged(
-                &self.path,
-                FileFault::IndexMismatch,
-                expected,
-                "none for this one",
-            )
-            .tensor(cut(&extra.name))
-            .into());
-        }
-        Ok(())
-    }
-}
-
-/// A file name that can't lead out of the folder.
-fn is_plain_name(file: &str) -> bool {
-    let plain = file.len() <= 255 && !file.contains(['/', '\\', '\0']);
-    plain && file.ends_with(".safetensors") && !file.starts_with('.')
 }

@@ -5,6 +5,7 @@
 pub mod config;
 pub mod dtype;
 pub mod folder;
+mod index;
 pub mod json;
 mod read;
 pub mod rope;
@@ -19,9 +20,11 @@ pub use safetensors::TensorInfo;
 /// Most bytes of a safetensors header or of a shard index. The reference implementation has the same cap.
 pub const MAX_HEADER_BYTES: usize = 100_000_000;
 /// Most bytes of config.json or generation_config.json.
-pub const MAX_CONFIG_BYTES: usize = 16 << 20;
+pub const MAX_CONFIG_BYTES: usize = 4 << 20;
 /// Most tensors of one folder. The largest published model (FP8, 384 experts, 61 layers) has about 150,000.
 pub const MAX_TENSORS: usize = 1 << 20;
+/// Most entries of a header's free text.
+pub const MAX_METADATA: usize = 4096;
 /// Most dimensions of one tensor.
 pub const MAX_RANK: usize = 8;
 /// Most bytes of a tensor's name.

@@ -24,9 +24,9 @@ impl Checkpoint {
 
     /// Converts rows of a tensor, seen as [product of the leading dimensions, last dimension], to f32.
     ///
-    /// BF16, F16 and F32 are converted exactly, not-finite values included. An F8_E4M3 tensor `X` [.., out, in]
-    /// needs its partner `X_scale_inv` (F32, BF16 or F16, [.., ceil(out/128), ceil(in/128)]): each value is the
-    /// code times the scale of its 128×128 tile, rounded once. Errors: no such tensor, no or a misshapen
+    /// BF16, F16 and F32 are converted exactly, not-finite values included. An F8_E4M3 tensor `X`
+    /// [.., out, in] needs its partner `X_scale_inv` (F32, BF16 or F16, [.., ceil(out/128), ceil(in/128)]):
+    /// each value is the code times the scale of its 128×128 tile, rounded once. Errors: no such tensor, no or a misshapen
     /// partner, another type. Panics if `rows` or the length of `out` do not fit the tensor.
     pub fn read_rows(&self, name: &str, rows: Range<usize>, out: &mut [f32]) -> Result<()> {
         let (shard, tensor) = self.required(name)?;

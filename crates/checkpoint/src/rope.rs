@@ -1,8 +1,8 @@
 //! Rotary embedding from every spelling that published configs use.
 //!
-//! Older files are flat: `rope_theta`, `partial_rotary_factor` or `rotary_dim`, and `rope_scaling`, null or an
-//! object with `type` or `rope_type`. Newer ones have `rope_parameters` with all of it, always, also for plain
-//! rotary embedding (`rope_type` "default").
+//! Older files are flat: `rope_theta`, `partial_rotary_factor` or `rotary_dim`, and `rope_scaling`, null or
+//! an object with `type` or `rope_type`. Newer ones have `rope_parameters` with all of it, always, also for
+//! plain rotary embedding (`rope_type` "default").
 
 use base::{Refusal, Result};
 use serde_json::Value;
@@ -95,7 +95,7 @@ impl Config {
             None if section.has("factor") => Err(section.missing("rope_type")),
             None => self.refuse_per_kind(section).map(|()| None),
             Some("default") => Ok(Some(RopeScaling::None)),
-            Some("linear") => Ok(Some(RopeScaling::Linear { factor: positive(section, "factor")? })),
+            Some("linear") => Ok(Some(RopeScaling::Linear { factor: stretch(section)? })),
             Some("yarn") => self.yarn(section).map(Some),
             Some(other) => {
                 let what = format!("{} = {other:?}", section.field("rope_type"));
@@ -125,13 +125,13 @@ impl Config {
             return Err(section.wrong("beta_fast", &Value::from(beta_fast), &expected));
         }
         Ok(RopeScaling::Yarn {
-            factor: positive(section, "factor")?,
+            factor: stretch(section)?,
             original,
             beta_fast,
             beta_slow,
-            attention_factor: section.opt_f64("attention_factor")?,
-            mscale: section.opt_f64("mscale")?,
-            mscale_all_dim: section.opt_f64("mscale_all_dim")?,
+            attention_factor: not_negative(section, "attention_factor")?,
+            mscale: not_negative(section, "mscale")?,
+            mscale_all_dim: not_negative(section, "mscale_all_dim")?,
             truncate: section.bool_or("truncate", true)?,
         })
     }
@@ -177,12 +177,20 @@ impl<'a> Agreed<'a> {
     }
 }
 
-fn positive(section: &Config, key: &str) -> Result<f64> {
-    let value = section.f64(key)?;
-    if value > 0.0 {
-        return Ok(value);
+/// The factor by which the context is stretched.
+fn stretch(section: &Config) -> Result<f64> {
+    let factor = section.f64("factor")?;
+    if factor >= 1.0 {
+        return Ok(factor);
     }
-    Err(section.wrong(key, &Value::from(value), "a number above 0"))
+    Err(section.wrong("factor", &Value::from(factor), "a number of at least 1"))
+}
+
+fn not_negative(section: &Config, key: &str) -> Result<Option<f64>> {
+    match section.opt_f64(key)? {
+        Some(v) if v < 0.0 => Err(section.wrong(key, &Value::from(v), "a number that is not negative")),
+        found => Ok(found),
+    }
 }
 
 /// The reference rounds down; the small addend keeps rotary_dim / head_dim · head_dim at rotary_dim.

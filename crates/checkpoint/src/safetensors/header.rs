@@ -14,7 +14,9 @@ use base::{FileFault, Result, WorldError};
 use serde::de::{self, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use crate::json::{LFS_HINT, LFS_PREFIX, cut};
-use crate::{Dtype, MAX_HEADER_BYTES, MAX_NAME_BYTES, MAX_PADDING_BYTES, MAX_RANK, MAX_TENSORS};
+use crate::{
+    Dtype, MAX_HEADER_BYTES, MAX_METADATA, MAX_NAME_BYTES, MAX_PADDING_BYTES, MAX_RANK, MAX_TENSORS,
+};
 
 const RESUME_HINT: &str = "the download is incomplete: resume it, or fetch this file again";
 
@@ -200,18 +202,22 @@ fn check_layout(tensors: &mut [TensorInfo], data_start: usize, file_len: u64, pa
         end = t.span.end;
         before = &t.name;
     }
-    let expected = format!("{end} bytes");
-    let found = format!("{file_len} bytes");
-    match file_len.cmp(&(end as u64)) {
-        std::cmp::Ordering::Equal => Ok(()),
-        std::cmp::Ordering::Less => Err(damaged(path, FileFault::Truncated, expected, found)
-            .tensor(cut(before))
+    if file_len < end as u64 {
+        let mut cut_off = tensors.iter().filter(|t| t.span.end as u64 > file_len);
+        let (first, others) = (cut_off.next().map_or("", |t| &t.name), cut_off.count());
+        let found = format!("{file_len} bytes ({} tensors cut off)", others + 1);
+        return Err(damaged(path, FileFault::Truncated, format!("{end} bytes"), found)
+            .tensor(cut(first))
             .hint(RESUME_HINT)
-            .into()),
-        std::cmp::Ordering::Greater => Err(damaged(path, FileFault::TrailingBytes, expected, found)
-            .hint("two downloads may have been written into one file: fetch it again")
-            .into()),
+            .into());
     }
+    if file_len > end as u64 {
+        let found = format!("{file_len} bytes");
+        return Err(damaged(path, FileFault::TrailingBytes, format!("{end} bytes"), found)
+            .hint("two downloads may have been written into one file: fetch it again")
+            .into());
+    }
+    Ok(())
 }
 
 /// An entry as written, before any check of its meaning.
@@ -252,7 +258,7 @@ impl<'de> Visitor<'de> for RawHeaderSeed<'_> {
                 if std::mem::replace(&mut seen_metadata, true) {
                     return Err(de::Error::custom("__metadata__ twice"));
                 }
-                header.metadata = map.next_value()?;
+                header.metadata = map.next_value_seed(MetadataSeed)?;
                 continue;
             }
             if header.entries.len() == MAX_TENSORS {
@@ -270,6 +276,37 @@ impl<'de> Visitor<'de> for RawHeaderSeed<'_> {
             header.entries.push((name, entry));
         }
         Ok(header)
+    }
+}
+
+/// Reads the free text, stopping at its limit.
+struct MetadataSeed;
+
+impl<'de> DeserializeSeed<'de> for MetadataSeed {
+    type Value = BTreeMap<String, String>;
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for MetadataSeed {
+    type Value = BTreeMap<String, String>;
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("__metadata__, an object of strings")
+    }
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut metadata = BTreeMap::new();
+        while let Some((key, value)) = map.next_entry::<String, String>()? {
+            if metadata.len() == MAX_METADATA {
+                let text = format_args!("more than {MAX_METADATA} entries of __metadata__");
+                return Err(de::Error::custom(text));
+            }
+            if metadata.contains_key(&key) {
+                return Err(de::Error::custom(format_args!("{} twice in __metadata__", cut(&key))));
+            }
+            metadata.insert(key, value);
+        }
+        Ok(metadata)
     }
 }
 
