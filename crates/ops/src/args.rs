@@ -33,8 +33,31 @@ pub struct HostArgs<'a> {
     pub reads: Reads<'a>,
     /// Likewise.
     pub writes: Writes<'a>,
-    /// Blocks of the layer's experts by expert id; `None` = not there, and no row routes to it.
-    pub experts: &'a [Option<&'a [u8]>],
+    /// The layer's expert pointer table.
+    pub experts: Experts<'a>,
+}
+
+/// The pointer table of one layer: where each expert's block is, as an offset into one piece of memory (the
+/// mapped cache file, or a device's slots).
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Experts<'a> {
+    /// The memory that holds all blocks that are there.
+    pub memory: &'a [u8],
+    /// Offset of each expert's block, by expert id; [`Experts::ABSENT`] = not there.
+    pub offsets: &'a [u64],
+    /// Bytes of a block.
+    pub block_bytes: usize,
+}
+
+impl<'a> Experts<'a> {
+    /// Offset of an expert that is not there.
+    pub const ABSENT: u64 = u64::MAX;
+
+    /// Block of `expert`; `None` = not there: no row may route to it.
+    pub fn get(&self, expert: usize) -> Option<&'a [u8]> {
+        let offset = self.offsets[expert];
+        (offset != Self::ABSENT).then(|| &self.memory[offset as usize..][..self.block_bytes])
+    }
 }
 
 impl<'a> Reads<'a> {

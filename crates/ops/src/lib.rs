@@ -33,7 +33,7 @@ pub mod select;
 pub mod sigmoid_mul;
 pub mod swiglu;
 
-pub use args::{HostArgs, Reads, Row, Writes};
+pub use args::{Experts, HostArgs, Reads, Row, Writes};
 pub use exec::{HostExec, Level};
 pub use format::{Acts, KvFormat, WeightFormat, inverse_sqrt};
 pub use registry::{OpDesc, Ran};
