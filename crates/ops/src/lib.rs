@@ -11,6 +11,8 @@ pub mod exec;
 pub mod format;
 pub mod math;
 mod registry;
+pub(crate) mod simd;
+pub mod sweep;
 
 pub mod add;
 pub mod attention;
