@@ -1,8 +1,10 @@
-//! config.json. Input: its text.
+//! config.json, up to the program of steps. Input: its text.
 #![no_main]
 
 use std::path::Path;
 
+use arch::families::{Names, read_config};
+use arch::{Manifest, Profile, lower};
 use checkpoint::Config;
 use checkpoint::json::parse_object;
 use libfuzzer_sys::fuzz_target;
@@ -15,9 +17,16 @@ fuzz_target!(|input: &[u8]| {
     for head_dim in [64, 256] {
         if let Ok(rope) = config.rope(head_dim) {
             let dims = rope.rotary_dims(head_dim);
-            assert!(dims > 0 && dims <= head_dim && dims % 2 == 0);
+            assert!(dims > 0 && dims <= head_dim && dims.is_multiple_of(2));
         }
     }
     let _ = config.ids("eos_token_id");
-    let _ = config.unread();
+    let Ok(model) = read_config(&config, &Names::default()) else { return };
+    for profile in [Profile::Default, Profile::Reference] {
+        let recipe = profile.recipe();
+        let Ok(program) = lower(&model, &recipe) else { continue };
+        assert!(!program.steps.is_empty());
+        let manifest = Manifest::new(&model, &recipe);
+        assert!(manifest.tensors().count() > 0);
+    }
 });

@@ -102,10 +102,21 @@ impl Lowering<'_> {
         id
     }
 
+    /// Bytes of written operand `index` at one and at two units. An op computes shapes of valid descriptors
+    /// only: of others the first refusal is remembered.
+    fn probed(&mut self, desc: &OpDesc, index: usize, dims: impl Fn(usize) -> Dims) -> [usize; 2] {
+        match desc.validate() {
+            Ok(()) => [1, 2].map(|n| probe(desc, index, dims(n))),
+            Err(error) => {
+                self.error.get_or_insert(error);
+                [0, 0]
+            }
+        }
+    }
+
     /// A buffer for written operand `index` of `desc`, sized by the op itself.
     fn buffer(&mut self, name: &'static str, suffix: &str, desc: &OpDesc, index: usize) -> BufferId {
-        let at = |rows| probe(desc, index, Dims { rows, context: 1, sequences: 1 });
-        let (one, two) = (at(1), at(2));
+        let [one, two] = self.probed(desc, index, |n| Dims { rows: n, context: 1, sequences: 1 });
         let layer = self.layer.map_or(String::new(), |l| format!("{l}."));
         self.buffers.push(Buffer {
             name: format!("{layer}{name}{suffix}"),
@@ -127,8 +138,7 @@ impl Lowering<'_> {
     }
 
     fn state(&mut self, kind: StateKind, desc: &OpDesc, index: usize) -> StateId {
-        let at = |context| probe(desc, index, Dims { rows: 1, context, sequences: 1 });
-        let (one, two) = (at(1), at(2));
+        let [one, two] = self.probed(desc, index, |n| Dims { rows: 1, context: n, sequences: 1 });
         let layer = self.layer.expect("only layers keep state");
         self.states.push(StateSpec { layer, kind, fixed_bytes: 2 * one - two, token_bytes: two - one });
         StateId(self.states.len() as u32 - 1)

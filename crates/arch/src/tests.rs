@@ -27,6 +27,48 @@ fn both_spellings_of_a_config_give_one_program() {
 }
 
 #[test]
+fn dimensions_out_of_bounds_are_refused_by_name() {
+    use crate::families::{Names, read_config};
+    let path = testdata::fixture("qwen3_next").join("config.hub.json");
+    let sound = serde_json::Value::Object(checkpoint::json::read_object(&path, 1 << 20).unwrap());
+    let read = |key: &str, value: serde_json::Value| {
+        let mut changed = sound.clone();
+        changed[key] = value;
+        let config = checkpoint::Config::from_value(&path, changed).unwrap();
+        read_config(&config, &Names::default()).and_then(|m| Ok(lower(&m, &Profile::Default.recipe())?))
+    };
+    assert!(read("rms_norm_eps", 1e-5.into()).is_ok());
+    let huge = serde_json::json!(1u64 << 40);
+    for key in [
+        "hidden_size",
+        "num_hidden_layers",
+        "num_attention_heads",
+        "head_dim",
+        "num_experts",
+        "moe_intermediate_size",
+        "intermediate_size",
+        "shared_expert_intermediate_size",
+        "linear_num_key_heads",
+        "linear_value_head_dim",
+        "linear_conv_kernel_dim",
+        "vocab_size",
+        "max_position_embeddings",
+    ] {
+        for value in [huge.clone(), 0.into()] {
+            if (key, &value) == ("intermediate_size", &0.into()) {
+                continue; // only layers without experts need it
+            }
+            let error = read(key, value.clone()).expect_err(key).to_string();
+            assert!(error.contains(key), "{key} = {value}: {error}");
+        }
+    }
+    for value in [0.0, -1e-6, 1e-60, 2.0] {
+        let error = read("rms_norm_eps", value.into()).unwrap_err().to_string();
+        assert!(error.contains("rms_norm_eps"), "{error}");
+    }
+}
+
+#[test]
 fn programs_are_what_they_were() {
     for fixture in ["qwen3_moe", "qwen3_next"] {
         let model = model(fixture, "config.json");

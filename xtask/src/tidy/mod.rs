@@ -3,6 +3,7 @@
 
 mod edges;
 mod lex;
+mod links;
 mod ops;
 mod sizes;
 mod unsafety;
@@ -62,12 +63,13 @@ impl fmt::Display for Finding {
 /// A rule: its name and what it finds.
 type Check = (&'static str, fn(&Tree) -> Vec<Finding>);
 
-const CHECKS: [Check; 6] = [
+const CHECKS: [Check; 7] = [
     ("crate edges", edges::check),
     ("unsafe", unsafety::check),
     ("op folders", ops::check),
     ("sizes", sizes::check),
     ("words", words::check),
+    ("links", links::check),
     ("tree size", weight::check),
 ];
 

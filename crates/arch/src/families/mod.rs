@@ -21,9 +21,20 @@ type ReadFamily = fn(&Config, &Names) -> Result<Model>;
 /// `model_type` → reader. Adding a family = one line here and one file.
 const FAMILIES: &[(&str, ReadFamily)] = &[("qwen3_moe", qwen3_moe::read), ("qwen3_next", qwen3_next::read)];
 
-/// Most layers, experts or anything else counted that a configuration may declare: a bound on what a hostile
-/// file can make us allocate.
-const COUNT_LIMIT: usize = 1 << 20;
+/// Bounds on what a configuration may declare, several times what any published model has: they keep every
+/// product of two dimensions, and the memory that a hostile file can ask for, small.
+mod most {
+    pub const LAYERS: usize = 1024;
+    pub const EXPERTS: usize = 4096;
+    /// Experts of all layers together.
+    pub const EXPERT_ENTRIES: usize = 1 << 17;
+    pub const HEADS: usize = 512;
+    pub const HEAD_DIM: usize = 1 << 14;
+    /// Hidden and intermediate width, vocabulary.
+    pub const WIDTH: usize = 1 << 20;
+    pub const KERNEL: usize = 64;
+    pub const POSITIONS: usize = 1 << 30;
+}
 
 /// Reads a checkpoint's configuration and tensor names as a [`Model`].
 pub fn read(checkpoint: &Checkpoint) -> Result<Model> {
@@ -110,9 +121,10 @@ struct Common {
 
 impl Common {
     fn read(config: &Config, names: &Names) -> Result<Common> {
-        let count = |key: &str| counted(config, key);
-        let (hidden, layers, heads) =
-            (count("hidden_size")?, count("num_hidden_layers")?, count("num_attention_heads")?);
+        let width = |key: &str| counted(config, key, most::WIDTH);
+        let hidden = width("hidden_size")?;
+        let layers = counted(config, "num_hidden_layers", most::LAYERS)?;
+        let heads = counted(config, "num_attention_heads", most::HEADS)?;
         let kv_heads = config.opt_usize("num_key_value_heads")?.unwrap_or(heads);
         divides(config, "num_key_value_heads", kv_heads, "num_attention_heads", heads)?;
         let head_dim = match config.opt_usize("head_dim")? {
@@ -122,15 +134,18 @@ impl Common {
                 hidden / heads
             }
         };
+        let head_dim = bounded(config, "head_dim", head_dim, most::HEAD_DIM)?;
         config.expect("hidden_act", &[json!("silu")], "the activation of the FFN")?;
         let rope = config.rope(head_dim)?;
         let experts = config.any_usize(&["num_experts", "num_local_experts", "n_routed_experts"])?;
         let experts = experts.ok_or_else(|| missing(config, "num_experts"))?;
-        let top_k = count("num_experts_per_tok")?;
+        let experts = bounded(config, "num_experts", experts, most::EXPERTS)?;
+        bounded(config, "num_hidden_layers × num_experts", layers * experts, most::EXPERT_ENTRIES)?;
+        let top_k = counted(config, "num_experts_per_tok", most::EXPERTS)?;
         let moe = Moe {
-            experts: bounded(config, "num_experts", experts)?,
+            experts,
             top_k,
-            inter: count("moe_intermediate_size")?,
+            inter: width("moe_intermediate_size")?,
             renormalise: config.bool_or("norm_topk_prob", false)?,
             shared_inter: None,
             names: ExpertNames {
@@ -147,9 +162,9 @@ impl Common {
         Ok(Common {
             hidden,
             layers,
-            vocab: count("vocab_size")?,
-            eps: config.f64_or("rms_norm_eps", 1e-6)? as f32,
-            max_positions: config.usize_or("max_position_embeddings", 32768)?,
+            vocab: width("vocab_size")?,
+            eps: eps(config)?,
+            max_positions: counted_or(config, "max_position_embeddings", 32768, most::POSITIONS)?,
             rope: Rope {
                 rotary: rotary(head_dim, rope.partial_factor)?,
                 theta: rope.theta,
@@ -164,7 +179,10 @@ impl Common {
                 bias: config.bool_or("attention_bias", false)?,
             },
             moe,
-            dense_inter: config.usize_or("intermediate_size", 0)?,
+            dense_inter: match config.opt_usize("intermediate_size")? {
+                None | Some(0) => 0,
+                Some(inter) => bounded(config, "intermediate_size", inter, most::WIDTH)?,
+            },
             dense_only: config.usizes("mlp_only_layers")?.unwrap_or_default().into_iter().collect(),
             sparse_step: config.usize_or("decoder_sparse_step", 1)?,
             tied: tied(config, names)?,
@@ -329,16 +347,31 @@ fn missing(config: &Config, key: &str) -> base::Error {
     WorldError::damaged(path, FileFault::BadText, format!("the key {key}"), "no such key").into()
 }
 
-fn counted(config: &Config, key: &str) -> Result<usize> {
-    bounded(config, key, config.usize(key)?)
+fn counted(config: &Config, key: &str, most: usize) -> Result<usize> {
+    bounded(config, key, config.usize(key)?, most)
 }
 
-fn bounded(config: &Config, key: &str, value: usize) -> Result<usize> {
-    if (1..=COUNT_LIMIT).contains(&value) {
+fn counted_or(config: &Config, key: &str, default: usize, most: usize) -> Result<usize> {
+    bounded(config, key, config.usize_or(key, default)?, most)
+}
+
+fn bounded(config: &Config, key: &str, value: usize, most: usize) -> Result<usize> {
+    if (1..=most).contains(&value) {
         return Ok(value);
     }
-    let limit = format!("1 to {COUNT_LIMIT}");
+    let limit = format!("1 to {most}");
     Err(Refusal::value(key, value, limit, format!("check {}", config.path().display())).into())
+}
+
+/// The norms' epsilon as the reference holds it, in f32.
+fn eps(config: &Config) -> Result<f32> {
+    let value = config.f64_or("rms_norm_eps", 1e-6)?;
+    let eps = value as f32;
+    if eps > 0.0 && eps < 1.0 {
+        return Ok(eps);
+    }
+    let hint = format!("check {}", config.path().display());
+    Err(Refusal::value("rms_norm_eps", value, "above 0 and below 1, as f32", hint).into())
 }
 
 fn divides(config: &Config, key: &str, value: usize, of: &str, whole: usize) -> Result<()> {

@@ -4,7 +4,7 @@
 use base::{Refusal, Result};
 use checkpoint::config::Config;
 
-use super::{Common, Names, Sources, counted, divides};
+use super::{Common, Names, Sources, counted, counted_or, divides, most};
 use crate::manifest::RowSlice;
 use crate::model::{GatedDelta, Layer, Mixer, Model};
 use crate::role::{Part, Role};
@@ -12,7 +12,7 @@ use crate::role::{Part, Role};
 pub(super) fn read(config: &Config, names: &Names) -> Result<Model> {
     let mut common = Common::read(config, names)?;
     common.attention.gate = true;
-    common.moe.shared_inter = Some(counted(config, "shared_expert_intermediate_size")?);
+    common.moe.shared_inter = Some(counted(config, "shared_expert_intermediate_size", most::WIDTH)?);
     let delta = gated_delta(config)?;
     let full = full_attention(config, common.layers)?;
     let mut sources = Sources::default();
@@ -33,11 +33,11 @@ pub(super) fn read(config: &Config, names: &Names) -> Result<Model> {
 
 fn gated_delta(config: &Config) -> Result<GatedDelta> {
     let delta = GatedDelta {
-        key_heads: counted(config, "linear_num_key_heads")?,
-        value_heads: counted(config, "linear_num_value_heads")?,
-        dk: counted(config, "linear_key_head_dim")?,
-        dv: counted(config, "linear_value_head_dim")?,
-        kernel: config.usize_or("linear_conv_kernel_dim", 4)?,
+        key_heads: counted(config, "linear_num_key_heads", most::HEADS)?,
+        value_heads: counted(config, "linear_num_value_heads", most::HEADS)?,
+        dk: counted(config, "linear_key_head_dim", most::HEAD_DIM)?,
+        dv: counted(config, "linear_value_head_dim", most::HEAD_DIM)?,
+        kernel: counted_or(config, "linear_conv_kernel_dim", 4, most::KERNEL)?,
     };
     divides(config, "linear_num_key_heads", delta.key_heads, "linear_num_value_heads", delta.value_heads)?;
     Ok(delta)
