@@ -10,11 +10,15 @@ pub enum Dtype {
     U8,
     I8,
     F8E5M2,
+    /// The form without infinities; see [`F8_E4M3_VALUES`].
     F8E4M3,
+    /// A power of two, 2^(byte − 127).
     F8E8M0,
     I16,
     U16,
+    /// IEEE half precision.
     F16,
+    /// The upper half of an f32.
     Bf16,
     I32,
     U32,

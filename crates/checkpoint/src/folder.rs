@@ -40,7 +40,7 @@ impl Checkpoint {
             return Err(not_found("model folder", folder.display().to_string()));
         }
         let config_path = config.map_or_else(|| folder.join("config.json"), Path::to_path_buf);
-        if !config_path.exists() {
+        if !is_listed(&config_path) {
             return Err(match config {
                 Some(path) => not_found("configuration", path.display().to_string()),
                 None => not_found("config.json", format!("no such file in {}", folder.display())),
@@ -49,7 +49,7 @@ impl Checkpoint {
         let config_bytes = read_capped(&config_path, MAX_CONFIG_BYTES)?;
         let config = Config::new(&config_path, parse_object(&config_bytes, &config_path)?);
         let generation_path = folder.join("generation_config.json");
-        let generation_config = match generation_path.exists() {
+        let generation_config = match is_listed(&generation_path) {
             true => Some(Value::Object(read_object(&generation_path, MAX_CONFIG_BYTES)?)),
             false => None,
         };
@@ -128,6 +128,12 @@ pub fn eos_ids(checkpoint: &Checkpoint) -> Result<Vec<u32>> {
     Ok(ids.into_iter().collect())
 }
 
+/// Whether the folder has such an entry. A link whose target is gone (an emptied download cache) is one: opening
+/// it then fails, where taking it for absent would silently change the model.
+fn is_listed(path: &Path) -> bool {
+    std::fs::symlink_metadata(path).is_ok()
+}
+
 fn not_found(what: &str, value: String) -> base::Error {
     Refusal::NotFound { what: what.into(), value, hint: NEEDS.into() }.into()
 }
@@ -136,7 +142,7 @@ fn not_found(what: &str, value: String) -> base::Error {
 fn open_shards(folder: &Path) -> Result<Vec<Shard>> {
     let present = model_files(folder)?;
     let index_path = folder.join(INDEX);
-    if !index_path.exists() {
+    if !is_listed(&index_path) {
         let only = single_file(folder, &present)?;
         return Ok(vec![Shard::open(&folder.join(only))?]);
     }
@@ -191,7 +197,7 @@ fn single_file<'a>(folder: &Path, present: &'a [String]) -> Result<&'a str> {
     match present {
         [] => Err(not_found("model.safetensors", format!("no such file in {}", folder.display()))),
         // "model-00001-of-00003.safetensors" alone is no model either.
-        [only] if only.rsplit_once("-of-").is_none_or(|(_, n)| n == "00001.safetensors") => Ok(only),
+        [only] if declared_shards(only).is_none_or(|n| n == 1) => Ok(only),
         several => {
             let found = match several {
                 [only] => only.clone(),
@@ -203,6 +209,11 @@ fn single_file<'a>(folder: &Path, present: &'a [String]) -> Result<&'a str> {
                 .into())
         }
     }
+}
+
+/// The number of shards in a name like `model-00001-of-00003.safetensors`.
+fn declared_shards(file: &str) -> Option<u32> {
+    file.strip_suffix(".safetensors")?.rsplit_once("-of-")?.1.parse().ok()
 }
 
 /// Joins the shards' tables. Errors: a tensor in two shards, none at all, too many.

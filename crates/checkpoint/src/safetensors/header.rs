@@ -87,20 +87,18 @@ pub fn parse_header(bytes: &[u8], file_len: u64, path: &Path) -> Result<Header> 
     for (name, entry) in raw.entries {
         tensors.push(check_entry(name, &entry, data_start, path)?);
     }
-    check_layout(&mut tensors, data_start, file_len, path)?;
     tensors.sort_unstable_by(|a, b| a.name.cmp(&b.name));
     if let Some(pair) = tensors.windows(2).find(|w| w[0].name == w[1].name) {
-        return Err(twice(&pair[0].name, path).into());
+        return Err(damaged(path, FileFault::DuplicateName, "one entry per name", "two entries")
+            .tensor(cut(&pair[0].name))
+            .into());
     }
+    check_layout(&tensors, data_start, file_len, path)?;
     Ok(Header { tensors, metadata: raw.metadata, data_start })
 }
 
 fn damaged(path: &Path, fault: FileFault, expected: impl ToString, found: impl ToString) -> WorldError {
     WorldError::damaged(path, fault, expected, found)
-}
-
-fn twice(name: &str, path: &Path) -> WorldError {
-    damaged(path, FileFault::DuplicateName, "one entry per name", "two entries").tensor(cut(name))
 }
 
 /// The JSON between the length field and the data.
@@ -177,11 +175,12 @@ fn check_entry(name: String, raw: &RawEntry, data_start: usize, path: &Path) -> 
 }
 
 /// The tensors together: no overlap, no hole, and the file ends where the last one ends.
-fn check_layout(tensors: &mut [TensorInfo], data_start: usize, file_len: u64, path: &Path) -> Result<()> {
-    tensors.sort_unstable_by_key(|t| (t.span.start, t.span.end));
+fn check_layout(tensors: &[TensorInfo], data_start: usize, file_len: u64, path: &Path) -> Result<()> {
+    let mut in_file: Vec<&TensorInfo> = tensors.iter().collect();
+    in_file.sort_unstable_by_key(|t| (t.span.start, t.span.end));
     let mut end = data_start;
     let mut before = "the header";
-    for t in tensors.iter() {
+    for t in &in_file {
         let begin = t.span.start;
         if begin < end {
             let expected = format!("its first byte at or after {end}, the end of {}", cut(before));
@@ -203,7 +202,7 @@ fn check_layout(tensors: &mut [TensorInfo], data_start: usize, file_len: u64, pa
         before = &t.name;
     }
     if file_len < end as u64 {
-        let mut cut_off = tensors.iter().filter(|t| t.span.end as u64 > file_len);
+        let mut cut_off = in_file.iter().filter(|t| t.span.end as u64 > file_len);
         let (first, others) = (cut_off.next().map_or("", |t| &t.name), cut_off.count());
         let found = format!("{file_len} bytes ({} tensors cut off)", others + 1);
         return Err(damaged(path, FileFault::Truncated, format!("{end} bytes"), found)

@@ -104,8 +104,10 @@ fn other_safetensors_files_are_no_shards() {
     let model = folder(&others);
     assert_eq!(Checkpoint::open(model.path()).unwrap().total_bytes(), 4);
     // One complete shard in the numbered spelling needs no index either.
-    let model = folder(&[("model-00001-of-00001.safetensors", &one)]);
-    assert_eq!(Checkpoint::open(model.path()).unwrap().total_bytes(), 4);
+    for name in ["model-00001-of-00001.safetensors", "model-1-of-1.safetensors", "model.bf16.safetensors"] {
+        let model = folder(&[(name, &one)]);
+        assert_eq!(Checkpoint::open(model.path()).unwrap().total_bytes(), 4);
+    }
 }
 
 #[test]
@@ -131,6 +133,19 @@ fn missing_files_are_named() {
         FileFault::NoTensors,
         &["at least one tensor", "none"],
     );
+}
+
+/// As in a download cache that was cleaned up: taking the file for absent would lose stop ids or shards.
+#[test]
+fn links_to_nowhere_are_errors() {
+    let one = vectors(&["x"]);
+    for name in ["generation_config.json", INDEX, "config.json", "model.safetensors"] {
+        let model = folder(&[("model.safetensors", &one)]);
+        let _ = std::fs::remove_file(model.path().join(name));
+        std::os::unix::fs::symlink("../blobs/gone", model.path().join(name)).unwrap();
+        let message = Checkpoint::open(model.path()).expect_err(name).to_string();
+        assert_words(&message, &["can't open", name, "No such file"]);
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use base::FileFault;
 use checkpoint::safetensors::{Shard, parse_header};
-use checkpoint::{Dtype, MAX_RANK};
+use checkpoint::{Dtype, MAX_RANK, MAX_TENSORS};
 
 use crate::build::{assert_words, file, vectors};
 
@@ -119,6 +119,8 @@ fn meaning_cases() -> Vec<Case> {
     let wraps = one(r#""dtype":"F64","shape":[2305843009213693952],"data_offsets":[0,0]"#, 0);
     let zero = one(r#""dtype":"F64","shape":[4294967296,4294967296,0],"data_offsets":[0,0]"#, 0);
     let far = one(r#""dtype":"U8","shape":[4],"data_offsets":[1000,1004]"#, 8);
+    let entry = r#""t":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}"#;
+    let same = file(&format!("{{{entry},{entry}}}"), 1);
     let again = vectors(&["model.x", "y", "model.x"]);
     vec![
         case("unknown dtype", f4, UnknownDtype, &["tensor t", "one of BOOL", "found F4"]),
@@ -135,6 +137,7 @@ fn meaning_cases() -> Vec<Case> {
         case("same bytes", two("0,4", "0,4", 4), Overlap, &["tensor", "the end of"]),
         case("hole", two("0,4", "68,72", 72), Hole, &["tensor b", "within 64 of", "the end of a"]),
         case("hole in front", two("64,68", "68,72", 72), Hole, &["tensor a", "the end of the header"]),
+        case("entry twice", same, DuplicateName, &["tensor t", "one entry", "two entries"]),
         case("name twice", again, DuplicateName, &["tensor model.x", "one entry", "two entries"]),
     ]
 }
@@ -155,6 +158,15 @@ fn every_fault_has_its_error() {
         let error = Shard::open(&path).expect_err(c.what);
         assert_eq!(error.fault(), Some(c.fault), "{}: {error}", c.what);
     }
+}
+
+#[test]
+fn a_flood_of_tensors_is_stopped() {
+    let entry = r#""":{"dtype":"U8","shape":[],"data_offsets":[0,1]},"#;
+    let text = format!("{{{}{}}}", entry.repeat(MAX_TENSORS), entry.trim_end_matches(','));
+    let error = parse_header(&file(&text, 1), 1 << 40, Path::new("x")).unwrap_err();
+    assert_eq!(error.fault(), Some(FileFault::BadHeader));
+    assert_words(&error.to_string(), &["more than 1048576 tensors"]);
 }
 
 #[test]
