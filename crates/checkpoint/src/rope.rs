@@ -164,10 +164,8 @@ impl<'a> Agreed<'a> {
 
     fn add(&mut self, key: String, found: Option<f64>) -> Result<()> {
         match (self.value, found) {
-            // rotary_dim / head_dim need not be exactly the decimal that the other spelling gives.
-            (Some(a), Some(b)) if (a - b).abs() > 1e-6 * a.abs().max(b.abs()) => {
-                Err(self.config.disagree(&self.key, a, &key, b))
-            }
+            // Exactly: rotary_dim / head_dim is rounded to the same number as the decimal of the same share.
+            (Some(a), Some(b)) if a != b => Err(self.config.disagree(&self.key, a, &key, b)),
             (None, Some(_)) => {
                 (self.key, self.value) = (key, found);
                 Ok(())

@@ -62,6 +62,16 @@ fn rotary_dims_survive_the_division() {
 }
 
 #[test]
+fn a_decimal_and_a_quotient_of_the_same_share_agree() {
+    for (dims, head, share) in [(48, 80, "0.6"), (24, 240, "0.1"), (96, 128, "0.75"), (18, 60, "0.3")] {
+        let text =
+            format!(r#"{{"rope_theta": 1e4, "rotary_dim": {dims}, "partial_rotary_factor": {share}}}"#);
+        let c = config(serde_json::from_str(&text).unwrap());
+        assert_eq!(c.rope(head).unwrap().rotary_dims(head), dims);
+    }
+}
+
+#[test]
 fn scaled_rope_in_every_spelling() {
     let yarn = Rope {
         theta: 10000.0,
