@@ -105,8 +105,35 @@ impl HostExec {
             }
             return;
         }
-        // Four pieces a worker even out unequal speeds without many hand-overs.
-        let piece = count.div_ceil(threads * 4).max(grain).next_multiple_of(grain);
+        let piece = self.piece(count, grain);
         (0..count.div_ceil(piece)).into_par_iter().for_each(|i| f(i * piece..((i + 1) * piece).min(count)));
+    }
+
+    /// Cuts `out` into pieces of whole units (`unit` elements each, at least `grain` units, the last piece may be
+    /// shorter) and calls `f(first unit, piece)` for each, on the workers if there are several. Results must not
+    /// depend on the cut.
+    pub fn parts_mut<T: Send>(
+        &self,
+        out: &mut [T],
+        unit: usize,
+        grain: usize,
+        f: impl Fn(usize, &mut [T]) + Sync,
+    ) {
+        use rayon::prelude::*;
+        let (count, threads, grain) = (out.len() / unit, self.threads(), grain.max(1));
+        assert_eq!(count * unit, out.len(), "an output of whole units");
+        if threads == 1 || count <= grain {
+            if count > 0 {
+                f(0, out);
+            }
+            return;
+        }
+        let piece = self.piece(count, grain);
+        out.par_chunks_mut(piece * unit).enumerate().for_each(|(i, out)| f(i * piece, out));
+    }
+
+    /// Size of the pieces of `count`: four a worker even out unequal speeds without many hand-overs.
+    fn piece(&self, count: usize, grain: usize) -> usize {
+        count.div_ceil(self.threads() * 4).max(grain).next_multiple_of(grain)
     }
 }

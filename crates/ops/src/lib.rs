@@ -7,8 +7,10 @@
 //! The list of ops is [`OpDesc`]; conformance tests, benches and the engine are driven by it.
 
 pub mod args;
+pub mod conformance;
 pub mod exec;
 pub mod format;
+mod limits;
 pub mod math;
 mod registry;
 pub(crate) mod simd;
@@ -76,6 +78,20 @@ pub struct Shapes {
     pub writes: Vec<Spec>,
     /// The op reads the layer's expert pointer table.
     pub experts: bool,
+}
+
+impl Shapes {
+    /// Cost of an op that reads and writes each operand once; `in_place` = bytes of written operands that it also
+    /// reads.
+    pub fn cost(&self, in_place: usize, float_ops: u64) -> Cost {
+        let sum = |specs: &[Spec]| specs.iter().map(|s| s.bytes).sum::<usize>();
+        Cost {
+            bytes_read: (sum(&self.reads) + in_place) as u64,
+            bytes_written: sum(&self.writes) as u64,
+            int_macs: 0,
+            float_ops,
+        }
+    }
 }
 
 /// What running an op once costs, for plans and benches.

@@ -71,7 +71,7 @@ impl Function {
             Function::Silu => (3.0, 3e-37),
             Function::Softplus => (3.0, 1.3e-38),
             Function::Tanh => (2.0, 0.0),
-            Function::GeluTanh => (4.0, 1e-8),
+            Function::GeluTanh => (8.0, 1e-8),
         };
         Bound { ulps, absolute }
     }

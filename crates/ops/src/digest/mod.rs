@@ -6,8 +6,12 @@
 //! | read `x` | f32[rows, width] |
 //! | written `digests` | u8[rows, 32] |
 
+mod cases;
+mod reference;
+
 use base::Refusal;
 
+use crate::limits::{MAX_WIDTH, within};
 use crate::{Case, Cost, Dims, HostArgs, HostExec, Op, Shapes, spec};
 
 /// Descriptor.
@@ -22,7 +26,7 @@ impl Op for Desc {
     const SIMD: bool = false;
 
     fn validate(&self) -> Result<(), Refusal> {
-        Ok(())
+        within("digest.width", self.width, 1, MAX_WIDTH)
     }
 
     fn shapes(&self, d: Dims) -> Shapes {
@@ -31,19 +35,19 @@ impl Op for Desc {
         Shapes { reads, writes, experts: false }
     }
 
-    fn cost(&self, _d: Dims) -> Cost {
-        Cost::default()
+    fn cost(&self, d: Dims) -> Cost {
+        self.shapes(d).cost(0, 0)
     }
 
     fn cases() -> Vec<Case<Self>> {
-        Vec::new()
+        cases::all()
     }
 
-    fn reference(&self, _args: HostArgs<'_>) {
-        panic!("op {} has no reference yet", Self::NAME)
+    fn reference(&self, args: HostArgs<'_>) {
+        reference::run(self, args);
     }
 
     fn simd(&self, _exec: &HostExec, _args: HostArgs<'_>) {
-        panic!("op {} has no SIMD yet", Self::NAME)
+        unreachable!("op {} only moves bytes", Self::NAME)
     }
 }

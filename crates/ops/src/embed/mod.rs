@@ -6,8 +6,12 @@
 //! | read `table` | bf16[vocab, hidden] |
 //! | written `x` | f32[rows, hidden] |
 
+mod cases;
+mod reference;
+
 use base::Refusal;
 
+use crate::limits::{MAX_WIDTH, within};
 use crate::{Case, Cost, Dims, HostArgs, HostExec, Op, Shapes, spec};
 
 /// Descriptor.
@@ -24,7 +28,8 @@ impl Op for Desc {
     const SIMD: bool = false;
 
     fn validate(&self) -> Result<(), Refusal> {
-        Ok(())
+        within("embed.vocab", self.vocab, 1, u32::MAX as usize)?;
+        within("embed.hidden", self.hidden, 1, MAX_WIDTH)
     }
 
     fn shapes(&self, d: Dims) -> Shapes {
@@ -33,19 +38,23 @@ impl Op for Desc {
         Shapes { reads, writes, experts: false }
     }
 
-    fn cost(&self, _d: Dims) -> Cost {
-        Cost::default()
+    fn cost(&self, d: Dims) -> Cost {
+        Cost {
+            bytes_read: (d.rows * (4 + 2 * self.hidden)) as u64,
+            bytes_written: (4 * d.rows * self.hidden) as u64,
+            ..Cost::default()
+        }
     }
 
     fn cases() -> Vec<Case<Self>> {
-        Vec::new()
+        cases::all()
     }
 
-    fn reference(&self, _args: HostArgs<'_>) {
-        panic!("op {} has no reference yet", Self::NAME)
+    fn reference(&self, args: HostArgs<'_>) {
+        reference::run(self, args);
     }
 
     fn simd(&self, _exec: &HostExec, _args: HostArgs<'_>) {
-        panic!("op {} has no SIMD yet", Self::NAME)
+        unreachable!("op {} only moves bytes", Self::NAME)
     }
 }

@@ -7,8 +7,14 @@
 //! | read `w` | f32[width] |
 //! | written `y` | f32[rows, heads·width] |
 
+mod cases;
+mod reference;
+mod simd;
+
 use base::Refusal;
 
+use crate::limits::{MAX_WIDTH, positive, within};
+use crate::math::EXP_OPS;
 use crate::{Case, Cost, Dims, HostArgs, HostExec, Op, Shapes, spec};
 
 /// Descriptor.
@@ -27,7 +33,9 @@ impl Op for Desc {
     const SIMD: bool = true;
 
     fn validate(&self) -> Result<(), Refusal> {
-        Ok(())
+        within("gated_norm.heads", self.heads, 1, MAX_WIDTH)?;
+        within("gated_norm.width", self.width, 1, MAX_WIDTH)?;
+        positive("gated_norm.eps", self.eps)
     }
 
     fn shapes(&self, d: Dims) -> Shapes {
@@ -40,19 +48,20 @@ impl Op for Desc {
         Shapes { reads, writes, experts: false }
     }
 
-    fn cost(&self, _d: Dims) -> Cost {
-        Cost::default()
+    fn cost(&self, d: Dims) -> Cost {
+        let element = 5 + EXP_OPS + 2;
+        self.shapes(d).cost(0, element * (d.rows * self.heads * self.width) as u64)
     }
 
     fn cases() -> Vec<Case<Self>> {
-        Vec::new()
+        cases::all()
     }
 
-    fn reference(&self, _args: HostArgs<'_>) {
-        panic!("op {} has no reference yet", Self::NAME)
+    fn reference(&self, args: HostArgs<'_>) {
+        reference::run(self, args);
     }
 
-    fn simd(&self, _exec: &HostExec, _args: HostArgs<'_>) {
-        panic!("op {} has no SIMD yet", Self::NAME)
+    fn simd(&self, exec: &HostExec, args: HostArgs<'_>) {
+        simd::run(self, exec, args);
     }
 }

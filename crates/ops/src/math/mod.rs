@@ -13,6 +13,9 @@ pub use functions::{exp, gelu_tanh, log, log1p, sigmoid, silu, softplus, tanh};
 pub use lanes::{LANES, lane_dot, lane_dot_wide, lane_sum, lane_sum_wide};
 pub use tables::rope_table;
 
+/// Floating-point operations of one [`exp`] (an fma counts two), for [`crate::Op::cost`].
+pub const EXP_OPS: u64 = 18;
+
 /// `a·b + c` with one rounding.
 #[inline(always)]
 pub fn fma(a: f32, b: f32, c: f32) -> f32 {

@@ -7,8 +7,15 @@
 //! | read `w` | f32[width]; (1+w) families store 1+w |
 //! | written `y` | f32[rows, heads·width] |
 
+mod cases;
+mod reference;
+mod simd;
+
+pub use reference::inverse_rms;
+
 use base::Refusal;
 
+use crate::limits::{MAX_WIDTH, positive, within};
 use crate::{Case, Cost, Dims, HostArgs, HostExec, Op, Shapes, spec};
 
 /// Descriptor.
@@ -27,7 +34,9 @@ impl Op for Desc {
     const SIMD: bool = true;
 
     fn validate(&self) -> Result<(), Refusal> {
-        Ok(())
+        within("rmsnorm.heads", self.heads, 1, MAX_WIDTH)?;
+        within("rmsnorm.width", self.width, 1, MAX_WIDTH)?;
+        positive("rmsnorm.eps", self.eps)
     }
 
     fn shapes(&self, d: Dims) -> Shapes {
@@ -36,19 +45,19 @@ impl Op for Desc {
         Shapes { reads, writes, experts: false }
     }
 
-    fn cost(&self, _d: Dims) -> Cost {
-        Cost::default()
+    fn cost(&self, d: Dims) -> Cost {
+        self.shapes(d).cost(0, 4 * (d.rows * self.heads * self.width) as u64)
     }
 
     fn cases() -> Vec<Case<Self>> {
-        Vec::new()
+        cases::all()
     }
 
-    fn reference(&self, _args: HostArgs<'_>) {
-        panic!("op {} has no reference yet", Self::NAME)
+    fn reference(&self, args: HostArgs<'_>) {
+        reference::run(self, args);
     }
 
-    fn simd(&self, _exec: &HostExec, _args: HostArgs<'_>) {
-        panic!("op {} has no SIMD yet", Self::NAME)
+    fn simd(&self, exec: &HostExec, args: HostArgs<'_>) {
+        simd::run(self, exec, args);
     }
 }

@@ -6,8 +6,13 @@
 //! | read `table` | f32[context, 2, rotary/2]: cosines, then sines of a position |
 //! | written `x` | f32[rows, heads·head_dim], in place |
 
+mod cases;
+mod reference;
+mod simd;
+
 use base::Refusal;
 
+use crate::limits::{MAX_WIDTH, within};
 use crate::{Case, Cost, Dims, HostArgs, HostExec, Op, Shapes, spec};
 
 /// Descriptor.
@@ -26,6 +31,12 @@ impl Op for Desc {
     const SIMD: bool = true;
 
     fn validate(&self) -> Result<(), Refusal> {
+        within("rope.heads", self.heads, 1, MAX_WIDTH)?;
+        within("rope.head_dim", self.head_dim, 2, MAX_WIDTH)?;
+        within("rope.rotary", self.rotary, 2, self.head_dim)?;
+        if !self.rotary.is_multiple_of(2) {
+            return Err(Refusal::value("rope.rotary", self.rotary, "even", "pairs are rotated"));
+        }
         Ok(())
     }
 
@@ -35,19 +46,26 @@ impl Op for Desc {
         Shapes { reads, writes, experts: false }
     }
 
-    fn cost(&self, _d: Dims) -> Cost {
-        Cost::default()
+    fn cost(&self, d: Dims) -> Cost {
+        // The table is read one position per row, and only the rotated part of a head is touched.
+        let turned = 4 * d.rows * self.heads * self.rotary;
+        Cost {
+            bytes_read: (4 * d.rows * self.rotary + turned) as u64,
+            bytes_written: turned as u64,
+            int_macs: 0,
+            float_ops: 3 * (d.rows * self.heads * self.rotary) as u64,
+        }
     }
 
     fn cases() -> Vec<Case<Self>> {
-        Vec::new()
+        cases::all()
     }
 
-    fn reference(&self, _args: HostArgs<'_>) {
-        panic!("op {} has no reference yet", Self::NAME)
+    fn reference(&self, args: HostArgs<'_>) {
+        reference::run(self, args);
     }
 
-    fn simd(&self, _exec: &HostExec, _args: HostArgs<'_>) {
-        panic!("op {} has no SIMD yet", Self::NAME)
+    fn simd(&self, exec: &HostExec, args: HostArgs<'_>) {
+        simd::run(self, exec, args);
     }
 }

@@ -7,8 +7,14 @@
 //! | written `ids` | u32[rows, top_k] |
 //! | written `weights` | f32[rows, top_k] |
 
+mod cases;
+mod reference;
+mod simd;
+
 use base::Refusal;
 
+use crate::limits::{MAX_WIDTH, positive, within};
+use crate::math::EXP_OPS;
 use crate::{Case, Cost, Dims, HostArgs, HostExec, Op, Shapes, spec};
 
 /// Descriptor.
@@ -29,7 +35,9 @@ impl Op for Desc {
     const SIMD: bool = true;
 
     fn validate(&self) -> Result<(), Refusal> {
-        Ok(())
+        within("route.experts", self.experts, 1, MAX_WIDTH)?;
+        within("route.top_k", self.top_k, 1, self.experts)?;
+        positive("route.factor", self.factor)
     }
 
     fn shapes(&self, d: Dims) -> Shapes {
@@ -38,19 +46,21 @@ impl Op for Desc {
         Shapes { reads, writes, experts: false }
     }
 
-    fn cost(&self, _d: Dims) -> Cost {
-        Cost::default()
+    fn cost(&self, d: Dims) -> Cost {
+        // Softmax of all, and a comparison of every expert per choice.
+        let row = self.experts * (EXP_OPS as usize + 2 + self.top_k) + 3 * self.top_k;
+        self.shapes(d).cost(0, (d.rows * row) as u64)
     }
 
     fn cases() -> Vec<Case<Self>> {
-        Vec::new()
+        cases::all()
     }
 
-    fn reference(&self, _args: HostArgs<'_>) {
-        panic!("op {} has no reference yet", Self::NAME)
+    fn reference(&self, args: HostArgs<'_>) {
+        reference::run(self, args);
     }
 
-    fn simd(&self, _exec: &HostExec, _args: HostArgs<'_>) {
-        panic!("op {} has no SIMD yet", Self::NAME)
+    fn simd(&self, exec: &HostExec, args: HostArgs<'_>) {
+        simd::run(self, exec, args);
     }
 }

@@ -7,8 +7,12 @@
 //! | read `index` | u32[rows]: row of x |
 //! | written `y` | f32[rows, width] |
 
+mod cases;
+mod reference;
+
 use base::Refusal;
 
+use crate::limits::{MAX_WIDTH, within};
 use crate::{Case, Cost, Dims, HostArgs, HostExec, Op, Shapes, spec};
 
 /// Descriptor.
@@ -23,7 +27,7 @@ impl Op for Desc {
     const SIMD: bool = false;
 
     fn validate(&self) -> Result<(), Refusal> {
-        Ok(())
+        within("select.width", self.width, 1, MAX_WIDTH)
     }
 
     fn shapes(&self, d: Dims) -> Shapes {
@@ -32,19 +36,23 @@ impl Op for Desc {
         Shapes { reads, writes, experts: false }
     }
 
-    fn cost(&self, _d: Dims) -> Cost {
-        Cost::default()
+    fn cost(&self, d: Dims) -> Cost {
+        Cost {
+            bytes_read: (4 * d.rows * (1 + self.width)) as u64,
+            bytes_written: (4 * d.rows * self.width) as u64,
+            ..Cost::default()
+        }
     }
 
     fn cases() -> Vec<Case<Self>> {
-        Vec::new()
+        cases::all()
     }
 
-    fn reference(&self, _args: HostArgs<'_>) {
-        panic!("op {} has no reference yet", Self::NAME)
+    fn reference(&self, args: HostArgs<'_>) {
+        reference::run(self, args);
     }
 
     fn simd(&self, _exec: &HostExec, _args: HostArgs<'_>) {
-        panic!("op {} has no SIMD yet", Self::NAME)
+        unreachable!("op {} only moves bytes", Self::NAME)
     }
 }

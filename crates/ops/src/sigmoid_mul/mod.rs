@@ -5,8 +5,14 @@
 //! | read `g` | f32[rows, width] |
 //! | written `x` | f32[rows, width], in place |
 
+mod cases;
+mod reference;
+mod simd;
+
 use base::Refusal;
 
+use crate::limits::{MAX_WIDTH, within};
+use crate::math::EXP_OPS;
 use crate::{Case, Cost, Dims, HostArgs, HostExec, Op, Shapes, spec};
 
 /// Descriptor.
@@ -21,7 +27,7 @@ impl Op for Desc {
     const SIMD: bool = true;
 
     fn validate(&self) -> Result<(), Refusal> {
-        Ok(())
+        within("sigmoid_mul.width", self.width, 1, MAX_WIDTH)
     }
 
     fn shapes(&self, d: Dims) -> Shapes {
@@ -30,19 +36,20 @@ impl Op for Desc {
         Shapes { reads, writes, experts: false }
     }
 
-    fn cost(&self, _d: Dims) -> Cost {
-        Cost::default()
+    fn cost(&self, d: Dims) -> Cost {
+        let shapes = self.shapes(d);
+        shapes.cost(shapes.writes[0].bytes, (EXP_OPS + 3) * (d.rows * self.width) as u64)
     }
 
     fn cases() -> Vec<Case<Self>> {
-        Vec::new()
+        cases::all()
     }
 
-    fn reference(&self, _args: HostArgs<'_>) {
-        panic!("op {} has no reference yet", Self::NAME)
+    fn reference(&self, args: HostArgs<'_>) {
+        reference::run(self, args);
     }
 
-    fn simd(&self, _exec: &HostExec, _args: HostArgs<'_>) {
-        panic!("op {} has no SIMD yet", Self::NAME)
+    fn simd(&self, exec: &HostExec, args: HostArgs<'_>) {
+        simd::run(self, exec, args);
     }
 }

@@ -6,8 +6,14 @@
 //! | read `up` | f32[rows, width] |
 //! | written `h` | f32[rows, width] |
 
+mod cases;
+mod reference;
+mod simd;
+
 use base::Refusal;
 
+use crate::limits::{MAX_WIDTH, within};
+use crate::math::EXP_OPS;
 use crate::{Case, Cost, Dims, HostArgs, HostExec, Op, Shapes, spec};
 
 /// Descriptor.
@@ -22,7 +28,7 @@ impl Op for Desc {
     const SIMD: bool = true;
 
     fn validate(&self) -> Result<(), Refusal> {
-        Ok(())
+        within("swiglu.width", self.width, 1, MAX_WIDTH)
     }
 
     fn shapes(&self, d: Dims) -> Shapes {
@@ -31,19 +37,19 @@ impl Op for Desc {
         Shapes { reads, writes, experts: false }
     }
 
-    fn cost(&self, _d: Dims) -> Cost {
-        Cost::default()
+    fn cost(&self, d: Dims) -> Cost {
+        self.shapes(d).cost(0, (EXP_OPS + 3) * (d.rows * self.width) as u64)
     }
 
     fn cases() -> Vec<Case<Self>> {
-        Vec::new()
+        cases::all()
     }
 
-    fn reference(&self, _args: HostArgs<'_>) {
-        panic!("op {} has no reference yet", Self::NAME)
+    fn reference(&self, args: HostArgs<'_>) {
+        reference::run(self, args);
     }
 
-    fn simd(&self, _exec: &HostExec, _args: HostArgs<'_>) {
-        panic!("op {} has no SIMD yet", Self::NAME)
+    fn simd(&self, exec: &HostExec, args: HostArgs<'_>) {
+        simd::run(self, exec, args);
     }
 }

@@ -1,0 +1,30 @@
+//! `rmsnorm` by pieces of rows.
+
+use super::Desc;
+use super::reference::inverse_rms;
+use crate::simd::per_level;
+use crate::{HostArgs, HostExec, math};
+
+/// Elements below which a hand-over to another worker costs more than it saves.
+const GRAIN: usize = 1 << 14;
+
+pub fn run(desc: &Desc, exec: &HostExec, mut args: HostArgs<'_>) {
+    let (width, eps) = (desc.width, desc.eps);
+    let elements = args.rows.len() * desc.heads * width;
+    let (x, w) = (args.reads.f32(0, elements), args.reads.f32(1, width));
+    exec.parts_mut(args.writes.f32(0, elements), width, GRAIN.div_ceil(width), |first, y| {
+        let x = &x[first * width..][..y.len()];
+        per_level!(exec.level, norms(x: &[f32], w: &[f32], eps: f32, y: &mut [f32]));
+    });
+}
+
+#[inline(always)]
+fn norms(x: &[f32], w: &[f32], eps: f32, y: &mut [f32]) {
+    let width = w.len();
+    for (x, y) in x.chunks_exact(width).zip(y.chunks_exact_mut(width)) {
+        let r = inverse_rms(math::lane_dot_wide(x, x), width, eps);
+        for i in 0..width {
+            y[i] = (x[i] * r) * w[i];
+        }
+    }
+}
