@@ -128,8 +128,8 @@ pub fn eos_ids(checkpoint: &Checkpoint) -> Result<Vec<u32>> {
     Ok(ids.into_iter().collect())
 }
 
-/// Whether the folder has such an entry. A link whose target is gone (an emptied download cache) is one: opening
-/// it then fails, where taking it for absent would silently change the model.
+/// Whether the folder has such an entry. A link whose target is gone (an emptied download cache) is one:
+/// opening it then fails, where taking it for absent would silently change the model.
 fn is_listed(path: &Path) -> bool {
     std::fs::symlink_metadata(path).is_ok()
 }

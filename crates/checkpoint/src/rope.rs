@@ -124,12 +124,16 @@ impl Config {
             let expected = format!("a number of turns ≥ beta_slow ({beta_slow}) > 0");
             return Err(section.wrong("beta_fast", &Value::from(beta_fast), &expected));
         }
+        let attention_factor = section.opt_f64("attention_factor")?;
+        if let Some(v) = attention_factor.filter(|&v| v <= 0.0) {
+            return Err(section.wrong("attention_factor", &Value::from(v), "a number above 0"));
+        }
         Ok(RopeScaling::Yarn {
             factor: stretch(section)?,
             original,
             beta_fast,
             beta_slow,
-            attention_factor: not_negative(section, "attention_factor")?,
+            attention_factor,
             mscale: not_negative(section, "mscale")?,
             mscale_all_dim: not_negative(section, "mscale_all_dim")?,
             truncate: section.bool_or("truncate", true)?,

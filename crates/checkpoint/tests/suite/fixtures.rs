@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use checkpoint::safetensors::File;
+use base::FileFault;
+use checkpoint::safetensors::{File, parse_header};
 use checkpoint::{Checkpoint, Dtype, RopeScaling, eos_ids};
 
 /// Every folder of a family, with each of its configurations.
@@ -136,6 +137,40 @@ fn committed_fixtures_open_and_their_expected_values_are_typed() {
         assert!(error.contains("input_ids") && error.contains("I64"), "{error}");
         let error = expected.i64("no.such").unwrap_err().to_string();
         assert!(error.contains("expected.safetensors") && error.contains("no.such"), "{error}");
+    }
+}
+
+/// A published-form file cut by one byte and in half: file, expected and real size, and what to do.
+#[test]
+fn a_cut_download_is_told_from_a_damaged_file() {
+    let path = testdata::fixture("qwen3_moe").join("model.safetensors");
+    let bytes = std::fs::read(&path).unwrap();
+    for keep in [bytes.len() - 1, bytes.len() / 2, 100] {
+        let error = parse_header(&bytes[..keep], keep as u64, &path).unwrap_err();
+        assert_eq!(error.fault(), Some(FileFault::Truncated));
+        let message = error.to_string();
+        assert!(message.contains("model.safetensors") && message.contains("resume"), "{message}");
+        assert!(message.contains(&format!("found {keep} bytes")), "{message}");
+        let whole = format!("expected {} bytes", bytes.len());
+        assert!(keep == 100 || message.contains(&whole), "{message}");
+    }
+}
+
+/// Half-precision log-probabilities of a real model: each row must be a distribution.
+#[test]
+fn recorded_distributions_sum_to_one() {
+    let path = testdata::fixture("tiny-qwen3-next-witness").join("logprobs.safetensors");
+    let file = File::open(&path).unwrap();
+    let kinds: Vec<&str> = file.tensors().iter().filter_map(|t| t.name.strip_suffix(".logprobs")).collect();
+    assert_eq!(kinds.len(), 4);
+    for kind in kinds {
+        let info = file.tensor(&format!("{kind}.logprobs")).unwrap();
+        assert_eq!((info.dtype, info.rows(), info.columns()), (Dtype::F16, 256, 4096));
+        assert_eq!(file.i64(&format!("{kind}.input_ids")).unwrap().len(), 256);
+        for row in file.f32(&info.name).unwrap().chunks_exact(4096).step_by(51) {
+            let sum: f64 = row.iter().map(|&l| f64::from(l).exp()).sum();
+            assert!((sum - 1.0).abs() < 1e-2, "{kind}: {sum}");
+        }
     }
 }
 

@@ -148,6 +148,10 @@ fn what_is_unknown_or_contradictory_is_refused() {
         (theta(json!({"type": "yarn", "factor": 0.5})), &["rope_scaling.factor in", "0.5", "at least 1"]),
         (theta(json!({"type": "linear", "factor": -1})), &["rope_scaling.factor", "-1", "at least 1"]),
         (theta(json!({"type": "yarn", "factor": 2, "beta_fast": 0.5})), &["beta_fast", "0.5", "beta_slow"]),
+        (
+            theta(json!({"type": "yarn", "factor": 2, "attention_factor": 0})),
+            &["attention_factor in", "above 0"],
+        ),
         (theta(json!({"type": "yarn", "factor": 2, "mscale": -1})), &["rope_scaling.mscale", "not negative"]),
         (
             theta(json!({"type": "yarn", "factor": 2, "original_max_position_embeddings": 0})),
