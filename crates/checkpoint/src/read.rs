@@ -26,8 +26,8 @@ impl Checkpoint {
     ///
     /// BF16, F16 and F32 are converted exactly, not-finite values included. An F8_E4M3 tensor `X`
     /// [.., out, in] needs its partner `X_scale_inv` (F32, BF16 or F16, [.., ceil(out/128), ceil(in/128)]):
-    /// each value is the code times the scale of its 128×128 tile, rounded once. Errors: no such tensor, no or a misshapen
-    /// partner, another type. Panics if `rows` or the length of `out` do not fit the tensor.
+    /// each value is the code times the scale of its 128×128 tile, rounded once. Errors: no such tensor, no
+    /// partner or a misshapen one, another type. Panics if `rows` or the length of `out` do not fit.
     pub fn read_rows(&self, name: &str, rows: Range<usize>, out: &mut [f32]) -> Result<()> {
         let (shard, tensor) = self.required(name)?;
         let (total, columns) = (tensor.rows(), tensor.columns());
