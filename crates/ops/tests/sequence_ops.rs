@@ -1,0 +1,235 @@
+//! The ops that carry a sequence's state: fast forms give the reference's bytes, and rows give the same bytes
+//! alone, in chunks and all at once.
+
+mod common;
+
+use base::philox::Stream;
+use common::{run, run_case};
+use ops::format::{Acts, KvFormat};
+
+use ops::{Dims, HostExec, Level, Op, Row, attention, conv, gated_delta, kv_write};
+use zerocopy::IntoBytes;
+
+/// Every level and thread count of this machine.
+fn executors() -> Vec<HostExec> {
+    Level::available().flat_map(|level| [1, 3].map(|threads| HostExec::new(level, threads))).collect()
+}
+
+fn reference_is_matched<O: Op>() {
+    let scalar = HostExec::new(Level::Scalar, 1);
+    let executors = executors();
+    for case in O::cases() {
+        case.desc.validate().expect("cases are valid");
+        let shapes = case.desc.shapes(case.dims);
+        assert!(shapes.reads.iter().zip(&case.reads).all(|(s, r)| s.bytes == r.len()), "{}", case.name);
+        assert!(shapes.writes.iter().zip(&case.writes).all(|(s, w)| s.bytes == w.len()), "{}", case.name);
+        let want = run_case(&case, &scalar);
+        for exec in executors.iter().filter(|e| e.level > Level::Scalar) {
+            let got = run_case(&case, exec);
+            for (i, (want, got)) in want.iter().zip(&got).enumerate() {
+                let differs = want.iter().zip(got).position(|(a, b)| a != b);
+                let place = (O::NAME, &case.name, exec.level, exec.threads());
+                assert_eq!(differs, None, "first differing byte of operand {i}: {place:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn kv_write_matches_its_reference() {
+    reference_is_matched::<ops::kv_write::Desc>();
+}
+
+#[test]
+fn attention_matches_its_reference() {
+    reference_is_matched::<ops::attention::Desc>();
+}
+
+#[test]
+fn conv_matches_its_reference() {
+    reference_is_matched::<ops::conv::Desc>();
+}
+
+#[test]
+fn gated_delta_matches_its_reference() {
+    reference_is_matched::<ops::gated_delta::Desc>();
+}
+
+/// A read operand: of a row's own (found by sequence and position), or shared by all rows.
+enum In<'a> {
+    Rows(&'a PerToken),
+    Shared(&'a [u8]),
+}
+
+/// Floats of every token of every sequence.
+struct PerToken {
+    width: usize,
+    floats: Vec<Vec<f32>>,
+}
+
+/// Tokens of the two sequences.
+const LENGTHS: [u32; 2] = [150, 91];
+
+impl PerToken {
+    fn random(width: usize, seed: u64) -> Self {
+        let mut random = Stream::new(seed);
+        let mut sequence = |len: u32| (0..len as usize * width).map(|_| random.unit() * 4.0 - 2.0).collect();
+        PerToken { width, floats: LENGTHS.map(&mut sequence).to_vec() }
+    }
+
+    fn zeros(width: usize) -> Self {
+        PerToken { width, floats: LENGTHS.map(|len| vec![0.0; len as usize * width]).to_vec() }
+    }
+
+    fn gather(&self, rows: &[Row]) -> Vec<u8> {
+        let row =
+            |r: &Row| self.floats[r.seq as usize][r.pos as usize * self.width..][..self.width].as_bytes();
+        rows.iter().flat_map(row).copied().collect()
+    }
+
+    fn scatter(&mut self, rows: &[Row], bytes: &[u8]) {
+        for (row, bytes) in rows.iter().zip(bytes.chunks_exact(4 * self.width)) {
+            let out = &mut self.floats[row.seq as usize][row.pos as usize * self.width..][..self.width];
+            out.as_mut_bytes().copy_from_slice(bytes);
+        }
+    }
+}
+
+/// Batches in which the tokens of both sequences are worked through.
+fn plans() -> Vec<(&'static str, Vec<Vec<Row>>)> {
+    let run = |seq: u32, range: std::ops::Range<u32>| range.map(move |pos| Row { seq, pos });
+    let chunks = |size: u32| -> Vec<Vec<Row>> {
+        let of = |seq: u32, first: u32| run(seq, first..(first + size).min(LENGTHS[seq as usize])).collect();
+        (0..2)
+            .flat_map(|seq| (0..LENGTHS[seq as usize]).step_by(size as usize).map(move |first| (seq, first)))
+            .map(|(seq, first)| of(seq, first))
+            .collect()
+    };
+    let token_of_each = |pos: u32| -> Vec<Row> {
+        [1, 0].into_iter().filter(|seq| pos < LENGTHS[*seq as usize]).map(|seq| Row { seq, pos }).collect()
+    };
+    // Sequence 0 decodes while the prompt of sequence 1 comes in chunks.
+    let mut mixed: Vec<Vec<Row>> = vec![run(0, 0..100).collect()];
+    for i in 0..50 {
+        let mut batch: Vec<Row> = run(0, 100 + i..101 + i).collect();
+        batch.extend(run(1, (i * 10).min(91)..(i * 10 + 10).min(91)));
+        mixed.push(batch);
+    }
+    vec![
+        ("each whole", chunks(1000)),
+        ("both whole", vec![run(1, 0..LENGTHS[1]).chain(run(0, 0..LENGTHS[0])).collect()]),
+        ("chunks of 7", chunks(7)),
+        ("chunks of 64", chunks(64)),
+        ("chunks of 100", chunks(100)),
+        ("token by token", (0..LENGTHS[0]).map(token_of_each).collect()),
+        ("mixed", mixed),
+    ]
+}
+
+/// One batch of one op: the first written operand goes to `out` if there is one, the last is the state.
+fn step<O: Op>(
+    desc: &O,
+    exec: &HostExec,
+    rows: &[Row],
+    ins: &[In<'_>],
+    out: Option<&mut PerToken>,
+    state: &mut Vec<u8>,
+) {
+    let gathered: Vec<Vec<u8>> = ins
+        .iter()
+        .map(|i| match i {
+            In::Rows(rows_of) => rows_of.gather(rows),
+            In::Shared(bytes) => bytes.to_vec(),
+        })
+        .collect();
+    let reads: Vec<&[u8]> = gathered.iter().map(|g| &g[..]).collect();
+    let mut writes = Vec::new();
+    if let Some(out) = &out {
+        writes.push(vec![0xA5; 4 * rows.len() * out.width]);
+    }
+    if !state.is_empty() {
+        writes.push(std::mem::take(state));
+    }
+    run(desc, exec, rows, 150, &reads, &mut writes);
+    if writes.len() > usize::from(out.is_some()) {
+        *state = writes.pop().expect("the state");
+    }
+    if let Some(out) = out {
+        out.scatter(rows, &writes[0]);
+    }
+}
+
+/// Every plan on every level and thread count gives what `play` gives first.
+fn plans_agree(what: &str, play: impl Fn(&HostExec, &[Vec<Row>]) -> (PerToken, Vec<u8>)) {
+    let mut first: Option<(PerToken, Vec<u8>)> = None;
+    for exec in executors() {
+        for (name, plan) in plans() {
+            // The reference's threads do not differ.
+            if exec.level == Level::Scalar && exec.threads() > 1 {
+                continue;
+            }
+            let got = play(&exec, &plan);
+            let (o, state) = first.get_or_insert_with(|| play(&exec, &plan));
+            let place = (what, name, exec.level, exec.threads());
+            for seq in 0..2 {
+                assert!(
+                    o.floats[seq].as_bytes() == got.0.floats[seq].as_bytes(),
+                    "outputs of {seq}: {place:?}"
+                );
+            }
+            assert!(*state == got.1, "state: {place:?}");
+        }
+    }
+}
+
+#[test]
+fn attention_does_not_depend_on_batches() {
+    for kv in KvFormat::ALL {
+        for acts in [Acts::A8, Acts::A16] {
+            let desc = attention::Desc { heads: 4, kv_heads: 2, head_dim: 64, acts, kv, scale: 0.125 };
+            let write = kv_write::Desc { kv_heads: 2, head_dim: 64, kv };
+            let [k, v, q] = [(128, 1), (128, 2), (256, 3)].map(|(width, seed)| PerToken::random(width, seed));
+            let size = write.shapes(Dims { rows: 1, context: 150, sequences: 2 }).writes[0].bytes;
+            plans_agree(&format!("{kv:?} {acts:?}"), |exec, plan| {
+                let (mut o, mut state) = (PerToken::zeros(256), vec![0u8; size]);
+                for rows in plan {
+                    step(&write, exec, rows, &[In::Rows(&k), In::Rows(&v)], None, &mut state);
+                    let ins = [In::Rows(&q), In::Shared(&state)];
+                    step(&desc, exec, rows, &ins, Some(&mut o), &mut Vec::new());
+                }
+                (o, state)
+            });
+        }
+    }
+}
+
+#[test]
+fn conv_does_not_depend_on_batches() {
+    let desc = conv::Desc { channels: 77, kernel: 4 };
+    let (u, w) = (PerToken::random(77, 5), PerToken::random(4, 6));
+    plans_agree("conv", |exec, plan| {
+        let (mut y, mut tail) = (PerToken::zeros(77), vec![0u8; 4 * 2 * 3 * 77]);
+        let w = w.floats[0][..4 * 77].as_bytes();
+        for rows in plan {
+            step(&desc, exec, rows, &[In::Rows(&u), In::Shared(w)], Some(&mut y), &mut tail);
+        }
+        (y, tail)
+    });
+}
+
+#[test]
+fn gated_delta_does_not_depend_on_batches() {
+    let desc = gated_delta::Desc { key_heads: 1, value_heads: 2, dk: 32, dv: 40 };
+    let (qkv, ba) = (PerToken::random(desc.qkv_width(), 5), PerToken::random(4, 6));
+    let (decay, dt_bias) = ([-0.7f32, -0.02], [0.3f32, -0.6]);
+    plans_agree("gated_delta", |exec, plan| {
+        let (mut o, mut state) = (PerToken::zeros(80), vec![0u8; 4 * 2 * 2 * 32 * 40]);
+        for rows in plan {
+            let shared = [In::Shared(decay.as_bytes()), In::Shared(dt_bias.as_bytes())];
+            let [decay, dt_bias] = shared;
+            let ins = [In::Rows(&qkv), In::Rows(&ba), decay, dt_bias];
+            step(&desc, exec, rows, &ins, Some(&mut o), &mut state);
+        }
+        (o, state)
+    });
+}
