@@ -10,6 +10,14 @@
 
 mod cases;
 mod reference;
+#[cfg(target_arch = "x86_64")]
+mod simd;
+#[cfg(target_arch = "x86_64")]
+mod simd_gemm;
+#[cfg(target_arch = "x86_64")]
+mod simd_softmax;
+#[cfg(target_arch = "x86_64")]
+mod simd_unpack;
 
 use base::Refusal;
 
@@ -95,7 +103,10 @@ impl Op for Desc {
         reference::run(self, args);
     }
 
-    fn simd(&self, _exec: &HostExec, args: HostArgs<'_>) {
-        reference::run(self, args);
+    fn simd(&self, exec: &HostExec, args: HostArgs<'_>) {
+        #[cfg(target_arch = "x86_64")]
+        simd::run(self, exec, args);
+        #[cfg(not(target_arch = "x86_64"))]
+        unreachable!("{:?} is a level of x86-64, {} operands", exec.level, args.reads.0.len());
     }
 }

@@ -232,7 +232,13 @@ mod tests {
         let rows = [crate::Row { seq: 0, pos: pos as u32 }];
         let reads = crate::Reads([q.as_bytes(), &state[..]].into_iter().collect());
         let writes = crate::Writes([o.as_mut_bytes()].into_iter().collect());
-        desc.reference(HostArgs { rows: &rows, context: pos + 1, reads, writes, experts: &[] });
+        desc.reference(HostArgs {
+            rows: &rows,
+            context: pos + 1,
+            reads,
+            writes,
+            experts: crate::Experts::default(),
+        });
         let (mut error, mut norm) = (0.0, 0.0);
         for (q, o) in q.chunks(head_dim).zip(o.chunks(head_dim)) {
             let dot = |a: &[f32], b: &[f32]| -> f64 {

@@ -11,6 +11,7 @@
 
 mod cases;
 mod reference;
+mod simd;
 
 use base::Refusal;
 
@@ -72,7 +73,7 @@ impl Op for Desc {
         reference::run(self, args);
     }
 
-    fn simd(&self, _exec: &HostExec, args: HostArgs<'_>) {
-        reference::run(self, args);
+    fn simd(&self, exec: &HostExec, args: HostArgs<'_>) {
+        simd::run(self, exec, args);
     }
 }

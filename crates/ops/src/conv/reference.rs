@@ -49,7 +49,13 @@ mod tests {
         let rows: Vec<Row> = (2..5).map(|pos| Row { seq: 0, pos }).collect();
         let reads = Reads([u.as_bytes(), w.as_bytes()].into_iter().collect());
         let writes = Writes([y.as_mut_bytes(), tail.as_mut_bytes()].into_iter().collect());
-        desc.reference(HostArgs { rows: &rows, context: 9, reads, writes, experts: &[] });
+        desc.reference(HostArgs {
+            rows: &rows,
+            context: 9,
+            reads,
+            writes,
+            experts: crate::Experts::default(),
+        });
         assert_eq!(y, [123.0, -1.0, 234.0, -2.0, 345.0, -3.0].map(math::silu));
         assert_eq!(tail, [4.0, -2.0, 5.0, -3.0]);
     }

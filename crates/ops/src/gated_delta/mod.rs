@@ -12,6 +12,7 @@
 
 mod cases;
 mod reference;
+mod simd;
 
 use base::Refusal;
 
@@ -106,7 +107,7 @@ impl Op for Desc {
         reference::run(self, args);
     }
 
-    fn simd(&self, _exec: &HostExec, args: HostArgs<'_>) {
-        reference::run(self, args);
+    fn simd(&self, exec: &HostExec, args: HostArgs<'_>) {
+        simd::run(self, exec, args);
     }
 }

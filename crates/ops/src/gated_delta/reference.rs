@@ -116,7 +116,7 @@ mod tests {
             context: 20,
             reads: Reads(reads.into_iter().collect()),
             writes: Writes([o.as_mut_bytes(), state.as_mut_bytes()].into_iter().collect()),
-            experts: &[],
+            experts: crate::Experts::default(),
         });
         for (i, (row, o)) in qkv.chunks(desc.qkv_width()).zip(o.chunks(24)).enumerate() {
             let (b, a) = (f64::from(ba[2 * i]), f64::from(ba[2 * i + 1]));

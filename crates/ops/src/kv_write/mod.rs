@@ -12,6 +12,7 @@ mod cases;
 pub mod coding;
 pub mod layout;
 pub mod reference;
+pub(crate) mod simd;
 
 use base::Refusal;
 
@@ -83,7 +84,7 @@ impl Op for Desc {
         reference::run(self, args);
     }
 
-    fn simd(&self, _exec: &HostExec, args: HostArgs<'_>) {
-        reference::run(self, args);
+    fn simd(&self, exec: &HostExec, args: HostArgs<'_>) {
+        simd::run(self, exec, args);
     }
 }

@@ -1,6 +1,6 @@
 //! Runs cases of ops at any level.
 
-use ops::{Case, HostArgs, HostExec, Level, Op, Reads, Row, Writes};
+use ops::{Case, Experts, HostArgs, HostExec, Level, Op, Reads, Row, Writes};
 
 /// The written operands after a run over some of the case's rows: `reads` are the rows' own.
 pub fn run<O: Op>(
@@ -16,7 +16,7 @@ pub fn run<O: Op>(
         context,
         reads: Reads(reads.iter().copied().collect()),
         writes: Writes(writes.iter_mut().map(|w| &mut w[..]).collect()),
-        experts: &[],
+        experts: Experts::default(),
     };
     match exec.level {
         Level::Scalar => desc.reference(args),

@@ -1,0 +1,290 @@
+//! `attention` in tiles: the query heads of several rows that share a KV head walk its blocks together, so that
+//! a block is unpacked once for all of them. Integer sums are exact in any order; every float chain is per (row,
+//! head) and in the reference's order.
+
+use std::cell::RefCell;
+
+use super::simd_gemm::{PANEL, Product, ROWS, avx2, avx512};
+use super::simd_softmax::{Item, Queries, Softmax, four};
+use super::simd_unpack::Block;
+use super::{BLOCK, Desc, SPLIT};
+use crate::kv_write::layout::KvLayout;
+use crate::simd_out::Out;
+use crate::{HostArgs, HostExec, Level, Row, args};
+
+/// Query heads × rows of a tile: unpacking a block costs about as much as multiplying it with four of them, and
+/// the outputs of 64 still fit L2.
+const TILE: usize = 64;
+
+
+/// Workers over (run, KV head, tile); if these are too few for all workers, over splits as well.
+pub fn run(desc: &Desc, exec: &HostExec, mut args: HostArgs<'_>) {
+    let width = desc.heads * desc.head_dim;
+    let step = Step {
+        desc: *desc,
+        layout: KvLayout::new(desc.kv_heads, desc.head_dim, desc.kv, args.context),
+        level: exec.level,
+        rows: args.rows,
+        q: args.reads.f32(0, args.rows.len() * width),
+        state: args.reads.bytes(1),
+        o: Out::new(args.writes.f32(0, args.rows.len() * width)),
+    };
+    let last = args.rows.iter().map(|r| r.pos as usize).max().unwrap_or(0);
+    assert!(last < args.context, "position {last} lies outside a context of {}", args.context);
+    let (tiles, splits) = (step.tiles(), last / SPLIT + 1);
+    if tiles >= exec.threads() || splits == 1 {
+        exec.parts(tiles, 1, |part| part.for_each(|tile| SCRATCH.with_borrow_mut(|s| step.whole(tile, s))));
+        return;
+    }
+    // The buffer is taken out, not borrowed, while workers run: a worker that waits may start another op.
+    let mut partials = PARTIALS.take();
+    let size = step.partial_len();
+    partials.resize((tiles * splits * size).max(partials.len()), 0.0);
+    let out = Out::new(&mut partials);
+    exec.parts(tiles * splits, 1, |part| {
+        for task in part {
+            // SAFETY: a task writes its own partial.
+            let partial = unsafe { out.part(task * size, size) };
+            SCRATCH.with_borrow_mut(|s| step.split(task / splits, task % splits, s, partial));
+        }
+    });
+    exec.parts(tiles, 1, |part| {
+        for tile in part {
+            let partials = &partials[tile * splits * size..][..splits * size];
+            SCRATCH.with_borrow_mut(|s| step.join(tile, partials, s));
+        }
+    });
+    PARTIALS.set(partials);
+}
+
+thread_local! {
+    static SCRATCH: RefCell<Scratch> = RefCell::default();
+    static PARTIALS: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
+}
+
+/// What a worker holds while it walks the blocks of a tile.
+#[derive(Default)]
+struct Scratch {
+    block: Block,
+    queries: Queries,
+    items: Vec<Item>,
+    /// `[items][head_dim]`, of the split and of all splits so far.
+    o_split: Vec<f32>,
+    o_total: Vec<f32>,
+}
+
+/// One run of the op.
+struct Step<'a> {
+    desc: Desc,
+    layout: KvLayout,
+    level: Level,
+    rows: &'a [Row],
+    q: &'a [f32],
+    state: &'a [u8],
+    o: Out<'a, f32>,
+}
+
+/// Items `first..first + count` of a run and KV head; item i is query head i % group of row i / group.
+#[derive(Clone, Copy)]
+struct Tile {
+    /// First row of the run among the step's rows.
+    run: usize,
+    seq: usize,
+    /// Position of the run's first row.
+    pos: usize,
+    kv_head: usize,
+    first: usize,
+    count: usize,
+}
+
+impl Step<'_> {
+    fn group(&self) -> usize {
+        self.desc.heads / self.desc.kv_heads
+    }
+
+    /// Tiles of a run of `rows` rows, per KV head.
+    fn tiles_of(&self, rows: usize) -> usize {
+        (rows * self.group()).div_ceil(TILE)
+    }
+
+    fn tiles(&self) -> usize {
+        args::runs(self.rows).map(|(_, run)| self.tiles_of(run.len()) * self.desc.kv_heads).sum()
+    }
+
+    fn tile(&self, mut index: usize) -> Tile {
+        for (first_row, run) in args::runs(self.rows) {
+            let per_head = self.tiles_of(run.len());
+            if index < per_head * self.desc.kv_heads {
+                let first = index % per_head * TILE;
+                return Tile {
+                    run: first_row,
+                    seq: run[0].seq as usize,
+                    pos: run[0].pos as usize,
+                    kv_head: index / per_head,
+                    first,
+                    count: TILE.min(run.len() * self.group() - first),
+                };
+            }
+            index -= per_head * self.desc.kv_heads;
+        }
+        unreachable!("tiles are counted by tiles()")
+    }
+
+    /// Element of q and of the output where item `i` of a tile begins.
+    fn item_at(&self, tile: Tile, i: usize) -> usize {
+        let (row, head) = ((tile.first + i) / self.group(), (tile.first + i) % self.group());
+        let head = tile.kv_head * self.group() + head;
+        ((tile.run + row) * self.desc.heads + head) * self.desc.head_dim
+    }
+
+    /// Codes the tile's queries and forgets what was walked before.
+    fn begin(&self, tile: Tile, scratch: &mut Scratch) {
+        let padded = tile.count.next_multiple_of(ROWS);
+        let dim = self.desc.head_dim;
+        scratch.queries.fit(&self.desc, &self.layout, padded);
+        scratch.items.clear();
+        for i in 0..padded {
+            // Rows past the tile's end fill up its last four: they see no position.
+            let sees = if i < tile.count { tile.pos + (tile.first + i) / self.group() + 1 } else { 0 };
+            scratch.items.push(Item { sees, ..Item::default() });
+        }
+        for i in 0..tile.count {
+            let q = &self.q[self.item_at(tile, i)..][..dim];
+            scratch.queries.code(self.level, &self.layout, i, q);
+        }
+        scratch.o_split.resize((padded * dim).max(scratch.o_split.len()), 0.0);
+        scratch.o_total.resize((padded * dim).max(scratch.o_total.len()), 0.0);
+    }
+
+    /// Walks split `split` as far as the tile's last item sees it.
+    fn walk(&self, tile: Tile, split: usize, scratch: &mut Scratch) {
+        let end = scratch.items[tile.count - 1].sees;
+        let head = &self.state[self.layout.head_at(tile.seq, tile.kv_head)..][..self.layout.head_bytes()];
+        let Scratch { block, queries, items, o_split, .. } = scratch;
+        for first in (split * SPLIT..end.min((split + 1) * SPLIT)).step_by(BLOCK) {
+            let count = BLOCK.min(end - first);
+            // SAFETY: a level above Scalar has AVX2, and this is only run at such a level.
+            unsafe { block.load(&self.layout, head, first, count) };
+            let dim = self.desc.head_dim;
+            for i in (0..items.len()).step_by(ROWS) {
+                let items: &mut [Item; ROWS] = (&mut items[i..i + ROWS]).try_into().expect("four items");
+                if items.iter().all(|item| item.sees <= first) {
+                    continue;
+                }
+                let o = &mut o_split[i * dim..][..ROWS * dim];
+                let softmax = Softmax { desc: &self.desc, layout: &self.layout, block, first, count };
+                match self.level {
+                    // SAFETY: the level is available (HostExec::new asserts it).
+                    Level::Avx512 => unsafe { four_avx512(softmax, queries, i, items, o) },
+                    // SAFETY: as above.
+                    _ => unsafe { four_avx2(softmax, queries, i, items, o) },
+                }
+            }
+        }
+    }
+
+    /// A tile over all its splits.
+    fn whole(&self, tile: usize, scratch: &mut Scratch) {
+        let tile = self.tile(tile);
+        self.begin(tile, scratch);
+        for split in 0..scratch.items[tile.count - 1].sees.div_ceil(SPLIT) {
+            self.walk(tile, split, scratch);
+            let dim = self.desc.head_dim;
+            for i in 0..tile.count {
+                let item = &mut scratch.items[i];
+                let (m, l, seen) = (item.split.m, item.split.l, std::mem::take(&mut item.split.seen));
+                if seen {
+                    let next = &scratch.o_split[i * dim..][..dim];
+                    item.total.join(m, l, next, &mut scratch.o_total[i * dim..][..dim]);
+                }
+            }
+        }
+        self.finish(tile, scratch);
+    }
+
+    /// Floats of the partial of a tile over a split: per item m, l, whether it saw anything, whether all was
+    /// finite, then o.
+    fn partial_len(&self) -> usize {
+        TILE * (4 + self.desc.head_dim)
+    }
+
+    /// A tile over one split.
+    fn split(&self, tile: usize, split: usize, scratch: &mut Scratch, partial: &mut [f32]) {
+        let (tile, dim) = (self.tile(tile), self.desc.head_dim);
+        self.begin(tile, scratch);
+        self.walk(tile, split, scratch);
+        for (i, partial) in partial.chunks_exact_mut(4 + dim).take(tile.count).enumerate() {
+            let Item { split, bad, .. } = scratch.items[i];
+            partial[..4].copy_from_slice(&[split.m, split.l, f32::from(split.seen), f32::from(bad)]);
+            partial[4..].copy_from_slice(&scratch.o_split[i * dim..][..dim]);
+        }
+    }
+
+    /// Merges the partials of a tile's splits in ascending order.
+    fn join(&self, tile: usize, partials: &[f32], scratch: &mut Scratch) {
+        let (tile, dim) = (self.tile(tile), self.desc.head_dim);
+        scratch.items.clear();
+        scratch.items.resize(tile.count, Item::default());
+        scratch.o_total.resize((tile.count * dim).max(scratch.o_total.len()), 0.0);
+        for partial in partials.chunks_exact(self.partial_len()) {
+            for (i, partial) in partial.chunks_exact(4 + dim).take(tile.count).enumerate() {
+                let item = &mut scratch.items[i];
+                item.bad |= partial[3] != 0.0;
+                if partial[2] != 0.0 {
+                    let o = &mut scratch.o_total[i * dim..][..dim];
+                    item.total.join(partial[0], partial[1], &partial[4..], o);
+                }
+            }
+        }
+        self.finish(tile, scratch);
+    }
+
+    /// Writes the outputs.
+    fn finish(&self, tile: Tile, scratch: &Scratch) {
+        let dim = self.desc.head_dim;
+        for (i, item) in scratch.items[..tile.count].iter().enumerate() {
+            // SAFETY: (row, head) is this tile's alone.
+            let out = unsafe { self.o.part(self.item_at(tile, i), dim) };
+            for (out, o) in out.iter_mut().zip(&scratch.o_total[i * dim..][..dim]) {
+                let value = o / item.total.l;
+                *out = if item.bad || value.is_nan() { f32::NAN } else { value };
+            }
+        }
+    }
+}
+
+/// [`four`] for AVX2.
+///
+/// # Safety
+/// Needs AVX2 and FMA.
+#[target_feature(enable = "avx2,fma")]
+unsafe fn four_avx2(
+    softmax: Softmax<'_>,
+    queries: &Queries,
+    i: usize,
+    items: &mut [Item; ROWS],
+    o: &mut [f32],
+) {
+    four(softmax, queries, i, items, o, |product: Product<'_>, panels: usize, out: &mut [[i32; PANEL]]| {
+        // SAFETY: the caller promises AVX2.
+        unsafe { avx2(product, panels, out) }
+    });
+}
+
+/// [`four`] for AVX-512.
+///
+/// # Safety
+/// Needs AVX-512 F, BW, VL, DQ and VNNI.
+#[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+unsafe fn four_avx512(
+    softmax: Softmax<'_>,
+    queries: &Queries,
+    i: usize,
+    items: &mut [Item; ROWS],
+    o: &mut [f32],
+) {
+    four(softmax, queries, i, items, o, |product: Product<'_>, panels: usize, out: &mut [[i32; PANEL]]| {
+        // SAFETY: the caller promises AVX-512 F and VNNI.
+        unsafe { avx512(product, panels, out) }
+    });
+}

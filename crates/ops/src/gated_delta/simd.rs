@@ -1,0 +1,222 @@
+//! `gated_delta` across the columns of the state. A column's operations are the reference's in the reference's
+//! order; columns are independent, so they fill the vectors.
+
+use std::cell::RefCell;
+
+use super::{Desc, LANES, query_scale};
+use crate::simd::per_level;
+use crate::simd_out::Out;
+use crate::{HostArgs, HostExec, args, math};
+
+/// Rows whose q, k and gates are made before the columns are walked.
+const CHUNK: usize = 32;
+
+/// Columns of a block: dk rows of it stay in L1 while a chunk of tokens passes.
+const WIDE: usize = 16;
+
+/// Workers over (run, value head).
+pub fn run(desc: &Desc, exec: &HostExec, mut args: HostArgs<'_>) {
+    let state_len = desc.dk * desc.dv;
+    let sequences = args.rows.iter().map(|r| r.seq as usize + 1).max().unwrap_or(0);
+    let inputs = Inputs {
+        desc: *desc,
+        qkv: args.reads.f32(0, args.rows.len() * desc.qkv_width()),
+        ba: args.reads.f32(1, args.rows.len() * 2 * desc.value_heads),
+        decay: args.reads.f32(2, desc.value_heads),
+        dt_bias: args.reads.f32(3, desc.value_heads),
+        o: Out::new(args.writes.f32(0, args.rows.len() * desc.value_heads * desc.dv)),
+    };
+    let states = Out::new(args.writes.f32(1, sequences * desc.value_heads * state_len));
+    let runs = args::runs(args.rows).count();
+    exec.parts(runs * desc.value_heads, 1, |part| {
+        for task in part {
+            let (run, head) = (task / desc.value_heads, task % desc.value_heads);
+            let (first, run) = args::runs(args.rows).nth(run).expect("a run per task");
+            let at = (run[0].seq as usize * desc.value_heads + head) * state_len;
+            // SAFETY: a sequence has one run, so (sequence, head) is this task's alone.
+            let state = unsafe { states.part(at, state_len) };
+            SCRATCH.with_borrow_mut(|scratch| {
+                let (scan, rows) = (Scan { inputs: &inputs, head, scratch }, (first, run.len()));
+                per_level!(exec.level, scan_head(scan: Scan<'_>, rows: (usize, usize), state: &mut [f32]));
+            });
+        }
+    });
+}
+
+struct Inputs<'a> {
+    desc: Desc,
+    qkv: &'a [f32],
+    ba: &'a [f32],
+    decay: &'a [f32],
+    dt_bias: &'a [f32],
+    o: Out<'a, f32>,
+}
+
+/// q, k and gates of a chunk of rows.
+#[derive(Default)]
+struct Scratch {
+    /// `[CHUNK][dk]`.
+    q: Vec<f32>,
+    k: Vec<f32>,
+    /// d and beta of each row.
+    gates: [(f32, f32); CHUNK],
+    /// A block of columns, `[dk][WIDE]`.
+    columns: Vec<f32>,
+}
+
+thread_local! {
+    static SCRATCH: RefCell<Scratch> = RefCell::default();
+}
+
+struct Scan<'a> {
+    inputs: &'a Inputs<'a>,
+    head: usize,
+    scratch: &'a mut Scratch,
+}
+
+#[inline(always)]
+fn scan_head(scan: Scan<'_>, rows: (usize, usize), state: &mut [f32]) {
+    let Desc { dk, dv, .. } = scan.inputs.desc;
+    let (first, count) = rows;
+    scan.scratch.q.resize(CHUNK * dk, 0.0);
+    scan.scratch.k.resize(CHUNK * dk, 0.0);
+    scan.scratch.columns.resize(WIDE * dk, 0.0);
+    let mut done = 0;
+    while done < count {
+        let chunk = (first + done, CHUNK.min(count - done));
+        prepare(scan.inputs, scan.head, chunk, scan.scratch);
+        let mut column = 0;
+        while column + WIDE <= dv {
+            block::<WIDE>(scan.inputs, scan.head, chunk, scan.scratch, state, column);
+            column += WIDE;
+        }
+        while column < dv {
+            block::<1>(scan.inputs, scan.head, chunk, scan.scratch, state, column);
+            column += 1;
+        }
+        done += chunk.1;
+    }
+}
+
+/// Normalised q and k, and the gates, of rows `first..first + count`.
+#[inline(always)]
+fn prepare(inputs: &Inputs<'_>, head: usize, (first, count): (usize, usize), scratch: &mut Scratch) {
+    let Desc { key_heads, value_heads, dk, .. } = inputs.desc;
+    let key_head = head / (value_heads / key_heads);
+    let scale = query_scale(dk);
+    for t in 0..count {
+        let (i, width) = (first + t, inputs.desc.qkv_width());
+        let row = &inputs.qkv[i * width..][..width];
+        let q = &mut scratch.q[t * dk..][..dk];
+        l2(&row[key_head * dk..][..dk], q);
+        q.iter_mut().for_each(|x| *x *= scale);
+        l2(&row[(key_heads + key_head) * dk..][..dk], &mut scratch.k[t * dk..][..dk]);
+        let (b, a) = (inputs.ba[i * 2 * value_heads + head], inputs.ba[(i * 2 + 1) * value_heads + head]);
+        let d = math::exp(inputs.decay[head] * math::softplus(a + inputs.dt_bias[head]));
+        scratch.gates[t] = (d, math::sigmoid(b));
+    }
+}
+
+#[inline(always)]
+fn l2(x: &[f32], out: &mut [f32]) {
+    let r = 1.0 / (math::lane_dot_wide(x, x) + 1e-6).sqrt();
+    for (out, x) in out.iter_mut().zip(x) {
+        *out = x * r;
+    }
+}
+
+/// Columns `column..column + W` through a chunk of rows.
+#[inline(always)]
+fn block<const W: usize>(
+    inputs: &Inputs<'_>,
+    head: usize,
+    (first, count): (usize, usize),
+    scratch: &mut Scratch,
+    state: &mut [f32],
+    column: usize,
+) {
+    let Desc { key_heads, value_heads, dk, dv } = inputs.desc;
+    let width = inputs.desc.qkv_width();
+    let Scratch { q, k, gates, columns } = scratch;
+    // A token alone works in place; for several the block is copied, so that its lines do not evict each other.
+    let alone = count == 1;
+    let stride = if alone { dv } else { W };
+    let s: &mut [f32] = if alone {
+        &mut state[column..]
+    } else {
+        for row in 0..dk {
+            columns[row * W..][..W].copy_from_slice(&state[row * dv + column..][..W]);
+        }
+        &mut columns[..dk * W]
+    };
+    for t in 0..count {
+        let at = (first + t) * width + 2 * key_heads * dk + head * dv + column;
+        let v: &[f32; W] = inputs.qkv[at..][..W].try_into().expect("W columns");
+        // SAFETY: (row, head, column) belongs to this block alone.
+        let o = unsafe { inputs.o.part(((first + t) * value_heads + head) * dv + column, W) };
+        let (q, k) = (&q[t * dk..][..dk], &k[t * dk..][..dk]);
+        o.copy_from_slice(&step::<W>(s, stride, q, k, v, gates[t]));
+    }
+    if !alone {
+        for row in 0..dk {
+            state[row * dv + column..][..W].copy_from_slice(&columns[row * W..][..W]);
+        }
+    }
+}
+
+/// One token on W columns; row r of the state is at `s[r * stride..][..W]`.
+#[inline(always)]
+fn step<const W: usize>(
+    s: &mut [f32],
+    stride: usize,
+    q: &[f32],
+    k: &[f32],
+    v: &[f32; W],
+    (d, beta): (f32, f32),
+) -> [f32; W] {
+    // S·d is taken twice instead of stored once: the same product both times.
+    let r = lanes::<W>(k.len(), |row, acc| {
+        let (s, k): (&[f32; W], f32) = (s[row * stride..][..W].try_into().expect("W columns"), k[row]);
+        for c in 0..W {
+            acc[c] = (s[c] * d).mul_add(k, acc[c]);
+        }
+    });
+    let mut delta = [0.0f32; W];
+    for c in 0..W {
+        delta[c] = (v[c] - r[c]) * beta;
+    }
+    lanes::<W>(k.len(), |row, acc| {
+        let s: &mut [f32; W] = (&mut s[row * stride..][..W]).try_into().expect("W columns");
+        let (k, q) = (k[row], q[row]);
+        for c in 0..W {
+            let new = k.mul_add(delta[c], s[c] * d);
+            s[c] = new;
+            acc[c] = new.mul_add(q, acc[c]);
+        }
+    })
+}
+
+/// Runs `row` over the rows of the sixteen lanes, four lanes at a time, and adds the lanes up as the butterfly
+/// does (its additions commute, so lane 0's tree is everyone's).
+#[inline(always)]
+fn lanes<const W: usize>(dk: usize, mut row: impl FnMut(usize, &mut [f32; W])) -> [f32; W] {
+    let per_lane = dk / LANES;
+    let mut quads = [[0.0f32; W]; LANES / 4];
+    for (i, quad) in quads.iter_mut().enumerate() {
+        let mut lane = [[0.0f32; W]; 4];
+        for j in 0..per_lane {
+            row((4 * i) * per_lane + j, &mut lane[0]);
+            row((4 * i + 1) * per_lane + j, &mut lane[1]);
+            row((4 * i + 2) * per_lane + j, &mut lane[2]);
+            row((4 * i + 3) * per_lane + j, &mut lane[3]);
+        }
+        for c in 0..W {
+            quad[c] = (lane[0][c] + lane[1][c]) + (lane[2][c] + lane[3][c]);
+        }
+    }
+    let mut sum = [0.0f32; W];
+    for c in 0..W {
+        sum[c] = (quads[0][c] + quads[1][c]) + (quads[2][c] + quads[3][c]);
+    }
+    sum
+}
