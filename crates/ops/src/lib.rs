@@ -14,6 +14,7 @@ mod limits;
 pub mod math;
 mod registry;
 pub(crate) mod simd;
+pub(crate) mod simd_out;
 pub mod sweep;
 
 pub mod add;

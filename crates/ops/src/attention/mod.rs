@@ -56,7 +56,7 @@ impl Op for Desc {
     fn validate(&self) -> Result<(), Refusal> {
         validate_heads(self.kv_heads, self.head_dim)?;
         let hint = "check the model's config";
-        if self.heads == 0 || self.heads % self.kv_heads != 0 {
+        if self.heads == 0 || !self.heads.is_multiple_of(self.kv_heads) {
             let limit = format!("a multiple of the {} KV heads", self.kv_heads);
             return Err(Refusal::value("attention heads", self.heads, limit, hint));
         }

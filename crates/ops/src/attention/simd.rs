@@ -16,7 +16,6 @@ use crate::{HostArgs, HostExec, Level, Row, args};
 /// the outputs of 64 still fit L2.
 const TILE: usize = 64;
 
-
 /// Workers over (run, KV head, tile); if these are too few for all workers, over splits as well.
 pub fn run(desc: &Desc, exec: &HostExec, mut args: HostArgs<'_>) {
     let width = desc.heads * desc.head_dim;

@@ -58,11 +58,11 @@ impl Op for Desc {
         if self.key_heads == 0 {
             return Err(Refusal::value("linear key heads", self.key_heads, "at least 1", hint));
         }
-        if self.value_heads == 0 || self.value_heads % self.key_heads != 0 {
+        if self.value_heads == 0 || !self.value_heads.is_multiple_of(self.key_heads) {
             let limit = format!("a multiple of the {} key heads", self.key_heads);
             return Err(Refusal::value("linear value heads", self.value_heads, limit, hint));
         }
-        if self.dk == 0 || self.dk % LANES != 0 || self.dk > MAX_DK {
+        if self.dk == 0 || !self.dk.is_multiple_of(LANES) || self.dk > MAX_DK {
             let limit = format!("a multiple of {LANES} up to {MAX_DK}");
             return Err(Refusal::value("linear key head_dim", self.dk, limit, hint));
         }

@@ -37,7 +37,7 @@ pub fn validate_heads(kv_heads: usize, head_dim: usize) -> Result<(), Refusal> {
         return Err(Refusal::value("kv_heads", kv_heads, "at least 1", "check the model's config"));
     }
     let step = layout::HEAD_DIM_STEP;
-    if head_dim == 0 || head_dim % step != 0 || head_dim > layout::MAX_HEAD_DIM {
+    if head_dim == 0 || !head_dim.is_multiple_of(step) || head_dim > layout::MAX_HEAD_DIM {
         let limit = format!("a multiple of {step} up to {}", layout::MAX_HEAD_DIM);
         return Err(Refusal::value("head_dim", head_dim, limit, "this model's attention has no kernels"));
     }
