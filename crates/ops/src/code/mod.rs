@@ -6,9 +6,13 @@
 //! | written `codes` | i8 or i16 [rows·times, k padded to 128], padding zero |
 //! | written `scales` | f32[rows·times, groups of 128] |
 
+pub(crate) mod reference;
+
 use base::Refusal;
+use base::philox::Stream;
 
 use crate::format::{ACT_GROUP, Acts};
+use crate::linear::{at_most, cases, limits};
 use crate::{Case, Cost, Dims, HostArgs, HostExec, Op, Shapes, spec};
 
 /// Descriptor.
@@ -27,7 +31,8 @@ impl Op for Desc {
     const SIMD: bool = true;
 
     fn validate(&self) -> Result<(), Refusal> {
-        Ok(())
+        at_most("code.times", self.times, limits::MAX_EXPERTS)?;
+        at_most("code.k", self.k, limits::MAX_K)
     }
 
     fn shapes(&self, d: Dims) -> Shapes {
@@ -39,19 +44,72 @@ impl Op for Desc {
         Shapes { reads, writes, experts: false }
     }
 
-    fn cost(&self, _d: Dims) -> Cost {
-        Cost::default()
+    fn cost(&self, d: Dims) -> Cost {
+        let shapes = self.shapes(d);
+        Cost {
+            bytes_read: shapes.read_bytes(),
+            bytes_written: shapes.written_bytes(),
+            int_macs: 0,
+            // Magnitude, product, rounding and two bounds per element.
+            float_ops: (d.rows * self.times * self.k * 5) as u64,
+        }
     }
 
     fn cases() -> Vec<Case<Self>> {
-        Vec::new()
+        let mut all = Vec::new();
+        for acts in [Acts::A8, Acts::A16] {
+            for (k, times, rows) in [(64, 1, 7), (1, 3, 1), (200, 2, 3), (2880, 1, 2), (2048, 1, 33)] {
+                all.push(case(Desc { times, k, acts }, rows));
+            }
+        }
+        all
     }
 
-    fn reference(&self, _args: HostArgs<'_>) {
-        panic!("op {} has no reference yet", Self::NAME)
+    fn reference(&self, args: HostArgs<'_>) {
+        reference::run(self, args);
     }
 
     fn simd(&self, _exec: &HostExec, _args: HostArgs<'_>) {
         panic!("op {} has no SIMD yet", Self::NAME)
+    }
+}
+
+fn case(desc: Desc, rows: usize) -> Case<Desc> {
+    let mut random = Stream::new((desc.k + rows) as u64);
+    let (dims, all) = cases::one_sequence(rows);
+    let groups = desc.k.div_ceil(ACT_GROUP);
+    let x = (0..rows * desc.times * desc.k)
+        .map(|i| value(i / desc.k * groups + i % desc.k / ACT_GROUP, i, &mut random));
+    let reads = vec![cases::floats(x)];
+    let writes = desc.shapes(dims).writes.iter().map(|operand| vec![0; operand.bytes]).collect();
+    Case {
+        name: format!("{desc:?}, {rows} rows"),
+        desc,
+        dims,
+        rows: all,
+        reads,
+        writes,
+        in_place: vec![false, false],
+        experts: Vec::new(),
+    }
+}
+
+/// Element `i` of group `group`: ordinary groups, zero ones, ones at and around 2^-100, denormal, huge, with ties
+/// of the rounding, and such with a NaN or an infinity, which must not get lost.
+fn value(group: usize, i: usize, random: &mut Stream) -> f32 {
+    let tiny = reference::TINY;
+    let x = random.normal();
+    match group % 11 {
+        0 => 0.0,
+        1 => -0.0,
+        2 => [tiny, -tiny, tiny * 0.5][i % 3],
+        3 => f32::from_bits(tiny.to_bits() - 1),
+        4 => x * f32::MIN_POSITIVE * 0.01,
+        5 => x.clamp(-1.0, 1.0) * f32::MAX,
+        // amax is 127, so codes are x itself: halves are ties.
+        6 => [127.0, 0.5, 1.5, -2.5, -126.5][i % 5],
+        7 if i % 50 == 0 => f32::NAN,
+        8 if i % 50 == 0 => f32::NEG_INFINITY,
+        _ => x,
     }
 }

@@ -9,7 +9,14 @@
 //! | read `bias` | f32[n], only if `bias` |
 //! | written `y` | f32[rows, n] |
 
+pub(crate) mod acts;
+pub(crate) mod cases;
+pub(crate) mod entries;
 pub mod layout;
+pub(crate) mod limits;
+pub(crate) mod reference;
+
+pub(crate) use limits::at_most;
 
 use base::Refusal;
 
@@ -36,7 +43,8 @@ impl Op for Desc {
     const SIMD: bool = true;
 
     fn validate(&self) -> Result<(), Refusal> {
-        Ok(())
+        at_most("linear.n", self.n, limits::MAX_N)?;
+        at_most("linear.k", self.k, limits::MAX_K)
     }
 
     fn shapes(&self, d: Dims) -> Shapes {
@@ -52,16 +60,21 @@ impl Op for Desc {
         Shapes { reads, writes, experts: false }
     }
 
-    fn cost(&self, _d: Dims) -> Cost {
-        Cost::default()
+    fn cost(&self, d: Dims) -> Cost {
+        let matrix = layout::Matrix::new(self.format, self.n, self.k);
+        let mut cost = limits::product_cost(&matrix, self.n, d.rows);
+        cost.bytes_read = self.shapes(d).read_bytes();
+        cost.bytes_written = self.shapes(d).written_bytes();
+        cost.float_ops += if self.bias { (d.rows * self.n) as u64 } else { 0 };
+        cost
     }
 
     fn cases() -> Vec<Case<Self>> {
-        Vec::new()
+        cases::all()
     }
 
-    fn reference(&self, _args: HostArgs<'_>) {
-        panic!("op {} has no reference yet", Self::NAME)
+    fn reference(&self, args: HostArgs<'_>) {
+        reference::run(self, args);
     }
 
     fn simd(&self, _exec: &HostExec, _args: HostArgs<'_>) {

@@ -7,8 +7,12 @@
 //! | written `offsets` | u32[experts + 1]: entries of expert e are offsets[e]..offsets[e+1] |
 //! | written `entries` | u32[rows·top_k]: row·top_k + rank, by expert, then ascending |
 
-use base::Refusal;
+mod reference;
 
+use base::Refusal;
+use base::philox::Stream;
+
+use crate::linear::{cases, limits};
 use crate::{Case, Cost, Dims, HostArgs, HostExec, Op, Shapes, spec};
 
 /// Descriptor.
@@ -25,7 +29,7 @@ impl Op for Desc {
     const SIMD: bool = false;
 
     fn validate(&self) -> Result<(), Refusal> {
-        Ok(())
+        limits::experts(Self::NAME, self.experts, self.top_k)
     }
 
     fn shapes(&self, d: Dims) -> Shapes {
@@ -34,19 +38,60 @@ impl Op for Desc {
         Shapes { reads, writes, experts: false }
     }
 
-    fn cost(&self, _d: Dims) -> Cost {
-        Cost::default()
+    fn cost(&self, d: Dims) -> Cost {
+        let shapes = self.shapes(d);
+        Cost { bytes_read: shapes.read_bytes(), bytes_written: shapes.written_bytes(), ..Cost::default() }
     }
 
     fn cases() -> Vec<Case<Self>> {
-        Vec::new()
+        use cases::Routing::{Any, Last};
+        let shapes = [(8, 3, 1, Any), (1, 1, 5, Any), (512, 10, 33, Any), (6, 6, 7, Any), (64, 2, 100, Last)];
+        shapes.map(|(experts, top_k, rows, routing)| case(Desc { experts, top_k }, rows, routing)).to_vec()
     }
 
-    fn reference(&self, _args: HostArgs<'_>) {
-        panic!("op {} has no reference yet", Self::NAME)
+    fn reference(&self, args: HostArgs<'_>) {
+        reference::run(self, args);
     }
 
-    fn simd(&self, _exec: &HostExec, _args: HostArgs<'_>) {
-        panic!("op {} has no SIMD yet", Self::NAME)
+    /// There is none: the sort moves indices only.
+    fn simd(&self, _exec: &HostExec, args: HostArgs<'_>) {
+        reference::run(self, args);
+    }
+}
+
+fn case(desc: Desc, rows: usize, routing: cases::Routing) -> Case<Desc> {
+    let ids = cases::route(routing, rows, desc.experts, desc.top_k, &mut Stream::new(rows as u64));
+    let (dims, all) = cases::one_sequence(rows);
+    Case {
+        name: format!("{desc:?}, {rows} rows, {routing:?}"),
+        desc,
+        dims,
+        rows: all,
+        reads: vec![ids.iter().flat_map(|id| id.to_le_bytes()).collect()],
+        writes: vec![vec![0; 4 * (desc.experts + 1)], vec![0; 4 * ids.len()]],
+        in_place: vec![false, false],
+        experts: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Experts, Reads, Writes};
+
+    #[test]
+    fn the_counting_sort_is_the_stable_sort() {
+        for mut case in Desc::cases() {
+            let ids: Vec<u32> = case.reads[0].as_chunks().0.iter().map(|&b| u32::from_le_bytes(b)).collect();
+            let expected = cases::grouping(&ids, case.desc.experts);
+            case.desc.reference(HostArgs {
+                rows: &case.rows,
+                context: case.dims.context,
+                reads: Reads(case.reads.iter().map(Vec::as_slice).collect()),
+                writes: Writes(case.writes.iter_mut().map(Vec::as_mut_slice).collect()),
+                experts: Experts::default(),
+            });
+            assert_eq!(case.writes, expected, "{}", case.name);
+        }
     }
 }
