@@ -12,6 +12,7 @@ pub mod exec;
 pub mod format;
 mod limits;
 pub mod math;
+pub mod probe;
 mod registry;
 pub(crate) mod simd;
 pub(crate) mod simd_out;

@@ -7,12 +7,13 @@
 //! | written `scales` | f32[rows·times, groups of 128] |
 
 pub(crate) mod reference;
+mod simd;
 
 use base::Refusal;
 use base::philox::Stream;
 
 use crate::format::{ACT_GROUP, Acts};
-use crate::linear::{at_most, cases, limits};
+use crate::limits::{MAX_WIDTH, within};
 use crate::{Case, Cost, Dims, HostArgs, HostExec, Op, Shapes, spec};
 
 /// Descriptor.
@@ -31,8 +32,8 @@ impl Op for Desc {
     const SIMD: bool = true;
 
     fn validate(&self) -> Result<(), Refusal> {
-        at_most("code.times", self.times, limits::MAX_EXPERTS)?;
-        at_most("code.k", self.k, limits::MAX_K)
+        within("code.times", self.times, 1, MAX_WIDTH)?;
+        within("code.k", self.k, 1, MAX_WIDTH)
     }
 
     fn shapes(&self, d: Dims) -> Shapes {
@@ -45,14 +46,8 @@ impl Op for Desc {
     }
 
     fn cost(&self, d: Dims) -> Cost {
-        let shapes = self.shapes(d);
-        Cost {
-            bytes_read: shapes.read_bytes(),
-            bytes_written: shapes.written_bytes(),
-            int_macs: 0,
-            // Magnitude, product, rounding and two bounds per element.
-            float_ops: (d.rows * self.times * self.k * 5) as u64,
-        }
+        // Magnitude, product, rounding and two bounds per element.
+        self.shapes(d).cost(0, (d.rows * self.times * self.k * 5) as u64)
     }
 
     fn cases() -> Vec<Case<Self>> {
@@ -69,29 +64,17 @@ impl Op for Desc {
         reference::run(self, args);
     }
 
-    fn simd(&self, _exec: &HostExec, _args: HostArgs<'_>) {
-        panic!("op {} has no SIMD yet", Self::NAME)
+    fn simd(&self, exec: &HostExec, args: HostArgs<'_>) {
+        simd::run(self, exec, args);
     }
 }
 
 fn case(desc: Desc, rows: usize) -> Case<Desc> {
     let mut random = Stream::new((desc.k + rows) as u64);
-    let (dims, all) = cases::one_sequence(rows);
     let groups = desc.k.div_ceil(ACT_GROUP);
-    let x = (0..rows * desc.times * desc.k)
-        .map(|i| value(i / desc.k * groups + i % desc.k / ACT_GROUP, i, &mut random));
-    let reads = vec![cases::floats(x)];
-    let writes = desc.shapes(dims).writes.iter().map(|operand| vec![0; operand.bytes]).collect();
-    Case {
-        name: format!("{desc:?}, {rows} rows"),
-        desc,
-        dims,
-        rows: all,
-        reads,
-        writes,
-        in_place: vec![false, false],
-        experts: Vec::new(),
-    }
+    let group = |i: usize| i / desc.k * groups + i % desc.k / ACT_GROUP;
+    let x: Vec<f32> = (0..rows * desc.times * desc.k).map(|i| value(group(i), i, &mut random)).collect();
+    Case::new(format!("{desc:?}, {rows} rows"), desc, rows).read(&x).output().output()
 }
 
 /// Element `i` of group `group`: ordinary groups, zero ones, ones at and around 2^-100, denormal, huge, with ties

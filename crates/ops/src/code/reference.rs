@@ -3,6 +3,7 @@
 use super::Desc;
 use crate::HostArgs;
 use crate::format::{ACT_GROUP, Acts};
+use crate::math::amax;
 
 /// Below this largest magnitude (2^-100) a group has scale 0 and codes 0.
 pub const TINY: f32 = f32::from_bits(27 << 23);
@@ -12,11 +13,6 @@ pub const TINY: f32 = f32::from_bits(27 << 23);
 #[inline(always)]
 pub(crate) fn scale_and_inverse(amax: f32, q: f32) -> (f32, f32) {
     if amax < TINY { (0.0, 0.0) } else { (amax / q, q / amax) }
-}
-
-/// Largest magnitude; compared as integers, because then a NaN is larger than everything and stays.
-pub(crate) fn largest(x: &[f32]) -> f32 {
-    f32::from_bits(x.iter().map(|v| v.to_bits() & 0x7FFF_FFFF).max().unwrap_or(0))
 }
 
 /// Code of `x`; 0 for the products 0 · inf that a group with infinities has.
@@ -37,7 +33,7 @@ pub(super) fn run(desc: &Desc, mut args: HostArgs<'_>) {
     for r in 0..rows {
         let x = &x[r * desc.k..][..desc.k];
         for (g, x) in x.chunks(ACT_GROUP).enumerate() {
-            let (scale, inverse) = scale_and_inverse(largest(x), q);
+            let (scale, inverse) = scale_and_inverse(amax(x), q);
             scales[r * groups + g] = scale;
             for (i, &x) in x.iter().enumerate() {
                 let (code, at) = (code(x, inverse, q), g * ACT_GROUP + i);

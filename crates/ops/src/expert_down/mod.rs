@@ -11,12 +11,14 @@
 //! Reads the expert pointer table; block layout: [`crate::linear::layout::Expert`].
 
 mod reference;
+mod simd;
 
 use base::Refusal;
 
 use crate::format::{ACT_GROUP, Acts, WeightFormat};
+use crate::linear::cases;
+use crate::linear::cost::{expert_limits, expert_widths, product_cost, routed_bytes};
 use crate::linear::layout::Expert;
-use crate::linear::{at_most, cases, limits};
 use crate::{Case, Cost, Dims, HostArgs, HostExec, Op, Shapes, spec};
 
 /// Descriptor.
@@ -41,9 +43,8 @@ impl Op for Desc {
     const SIMD: bool = true;
 
     fn validate(&self) -> Result<(), Refusal> {
-        limits::experts(Self::NAME, self.experts, self.top_k)?;
-        at_most("expert_down.hidden", self.hidden, limits::MAX_K)?;
-        at_most("expert_down.inter", self.inter, limits::MAX_K)
+        expert_limits(Self::NAME, self.experts, self.top_k)?;
+        expert_widths(Self::NAME, self.hidden, self.inter)
     }
 
     fn shapes(&self, d: Dims) -> Shapes {
@@ -60,11 +61,8 @@ impl Op for Desc {
     fn cost(&self, d: Dims) -> Cost {
         let matrix = Expert::new(self.format, self.hidden, self.inter).down;
         let entries = d.rows * self.top_k;
-        let mut cost = limits::product_cost(&matrix, self.hidden, entries);
-        // At most so many experts are routed to, each read once.
-        let blocks = entries.min(self.experts) as u64 * matrix.bytes() as u64;
-        cost.bytes_read = self.shapes(d).read_bytes() + blocks;
-        cost.bytes_written = self.shapes(d).written_bytes();
+        let mut cost = product_cost(self, d, &matrix, self.hidden, entries);
+        cost.bytes_read += routed_bytes(&matrix, self.experts, entries);
         cost
     }
 
@@ -77,24 +75,14 @@ impl Op for Desc {
         reference::run(self, args);
     }
 
-    fn simd(&self, _exec: &HostExec, _args: HostArgs<'_>) {
-        panic!("op {} has no SIMD yet", Self::NAME)
+    fn simd(&self, exec: &HostExec, args: HostArgs<'_>) {
+        simd::run(self, exec, args);
     }
 }
 
 fn case(shape: &cases::ExpertShape, format: WeightFormat, acts: Acts) -> Case<Desc> {
     let &cases::ExpertShape { experts, top_k, hidden, inter, rows, .. } = shape;
     let desc = Desc { experts, top_k, hidden, inter, format, acts };
-    let (reads, blocks) = cases::expert_operands(shape, format, acts, (rows * top_k, inter));
-    let (dims, all) = cases::one_sequence(rows);
-    Case {
-        name: format!("{shape:?}, {format:?}, {acts:?}"),
-        desc,
-        dims,
-        rows: all,
-        reads,
-        writes: vec![vec![0; 4 * rows * top_k * hidden]],
-        in_place: vec![false],
-        experts: blocks,
-    }
+    let case = Case::new(format!("{shape:?}, {format:?}, {acts:?}"), desc, rows);
+    cases::expert_operands(case, shape, format, acts, (rows * top_k, inter)).output()
 }

@@ -14,11 +14,11 @@ pub(super) fn run(desc: &Desc, mut args: HostArgs<'_>) {
     let entries = Entries::bind(&args.reads, 2, desc.experts, count);
     let out = args.writes.f32(0, count * desc.hidden);
     let a: Vec<_> = (0..count).map(|r| input.widened(r)).collect();
-    for (e, list) in entries.routed() {
+    for (e, places) in entries.routed() {
         let (codes, scales) = expert.down_of(block(&args.experts, e));
         for n in 0..desc.hidden {
             let weights = WeightRow::read(&expert.down, codes, scales, n);
-            for &entry in list {
+            for &entry in &entries.all()[places.clone()] {
                 let entry = entry as usize;
                 out[entry * desc.hidden + n] = weights.product(&a[entry], input.scales(entry));
             }

@@ -11,9 +11,16 @@
 //!
 //! Reads the expert pointer table; block layout: [`crate::linear::layout::Expert`].
 
+mod reference;
+mod simd;
+
 use base::Refusal;
 
 use crate::format::{ACT_GROUP, Acts, WeightFormat};
+use crate::linear::cases;
+use crate::linear::cost::{expert_limits, expert_widths, product_cost, routed_bytes};
+use crate::linear::layout::Expert;
+use crate::math::EXP_OPS;
 use crate::{Case, Cost, Dims, HostArgs, HostExec, Op, Shapes, spec};
 
 /// Descriptor.
@@ -38,7 +45,8 @@ impl Op for Desc {
     const SIMD: bool = true;
 
     fn validate(&self) -> Result<(), Refusal> {
-        Ok(())
+        expert_limits(Self::NAME, self.experts, self.top_k)?;
+        expert_widths(Self::NAME, self.hidden, self.inter)
     }
 
     fn shapes(&self, d: Dims) -> Shapes {
@@ -52,19 +60,32 @@ impl Op for Desc {
         Shapes { reads, writes, experts: true }
     }
 
-    fn cost(&self, _d: Dims) -> Cost {
-        Cost::default()
+    fn cost(&self, d: Dims) -> Cost {
+        let matrix = Expert::new(self.format, self.hidden, self.inter).gate_up;
+        let entries = d.rows * self.top_k;
+        let mut cost = product_cost(self, d, &matrix, 2 * self.inter, entries);
+        cost.bytes_read += routed_bytes(&matrix, self.experts, entries);
+        cost.float_ops += (EXP_OPS + 3) * (entries * self.inter) as u64;
+        cost
     }
 
     fn cases() -> Vec<Case<Self>> {
-        Vec::new()
+        let all = cases::EXPERT_SHAPES.iter().flat_map(|s| cases::formats().map(move |f| (s, f)));
+        all.map(|(shape, (format, acts))| case(shape, format, acts)).collect()
     }
 
-    fn reference(&self, _args: HostArgs<'_>) {
-        panic!("op {} has no reference yet", Self::NAME)
+    fn reference(&self, args: HostArgs<'_>) {
+        reference::run(self, args);
     }
 
-    fn simd(&self, _exec: &HostExec, _args: HostArgs<'_>) {
-        panic!("op {} has no SIMD yet", Self::NAME)
+    fn simd(&self, exec: &HostExec, args: HostArgs<'_>) {
+        simd::run(self, exec, args);
     }
+}
+
+fn case(shape: &cases::ExpertShape, format: WeightFormat, acts: Acts) -> Case<Desc> {
+    let &cases::ExpertShape { experts, top_k, hidden, inter, rows, .. } = shape;
+    let desc = Desc { experts, top_k, hidden, inter, format, acts };
+    let case = Case::new(format!("{shape:?}, {format:?}, {acts:?}"), desc, rows);
+    cases::expert_operands(case, shape, format, acts, (rows, hidden)).output()
 }

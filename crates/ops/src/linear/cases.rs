@@ -6,7 +6,7 @@ use half::{bf16, f16};
 use super::Desc;
 use super::layout::{Expert, Matrix, TILE_ROWS};
 use crate::format::{ACT_GROUP, Acts, WeightFormat};
-use crate::{Case, Dims, Row};
+use crate::{Case, Op};
 
 /// What is special about the numbers of a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -132,37 +132,18 @@ pub(crate) fn coded(
     [codes, scales]
 }
 
-/// Rows 0.. of one sequence and the run-time sizes that fit them.
-pub(crate) fn one_sequence(rows: usize) -> (Dims, Vec<Row>) {
-    let all = (0..rows as u32).map(|pos| Row { seq: 0, pos }).collect();
-    (Dims { rows, context: rows, sequences: 1 }, all)
-}
-
-/// Floats as an operand's bytes.
-pub(crate) fn floats(values: impl IntoIterator<Item = f32>) -> Vec<u8> {
-    values.into_iter().flat_map(f32::to_le_bytes).collect()
-}
-
 /// `linear` with seeded operands.
-pub(super) fn linear(desc: Desc, rows: usize, numbers: Numbers) -> Case<Desc> {
+fn linear(desc: Desc, rows: usize, numbers: Numbers) -> Case<Desc> {
     let mut random = Stream::new((desc.n * 31 + desc.k * 7 + rows) as u64);
     let [codes, scales] = coded(desc.acts, rows, desc.k, numbers, &mut random);
     let weight = matrix(&Matrix::new(desc.format, desc.n, desc.k), numbers, &mut random);
-    let mut reads = vec![codes, scales, weight];
+    let mut case = Case::new(format!("{desc:?}, {rows} rows, {numbers:?}"), desc, rows);
+    case = case.read(&codes[..]).read(&scales[..]).read(&weight[..]);
     if desc.bias {
-        reads.push(floats((0..desc.n).map(|_| random.normal())));
+        let bias: Vec<f32> = (0..desc.n).map(|_| random.normal()).collect();
+        case = case.read(&bias);
     }
-    let (dims, all) = one_sequence(rows);
-    Case {
-        name: format!("{desc:?}, {rows} rows, {numbers:?}"),
-        desc,
-        dims,
-        rows: all,
-        reads,
-        writes: vec![vec![0; 4 * rows * desc.n]],
-        in_place: vec![false],
-        experts: Vec::new(),
-    }
+    case.output()
 }
 
 /// Cases of `linear`: every format and width of codes with every kind of odd size.
@@ -219,12 +200,11 @@ pub(crate) fn route(
 }
 
 /// Operands `offsets` and `entries` for `ids`, by a stable sort (another way than op `moe_group`).
-pub(crate) fn grouping(ids: &[u32], experts: usize) -> [Vec<u8>; 2] {
+pub(crate) fn grouping(ids: &[u32], experts: usize) -> [Vec<u32>; 2] {
     let mut entries: Vec<u32> = (0..ids.len() as u32).collect();
     entries.sort_by_key(|&entry| ids[entry as usize]);
     let offsets = (0..=experts).map(|e| ids.iter().filter(|&&id| (id as usize) < e).count() as u32);
-    let bytes = |values: Vec<u32>| values.into_iter().flat_map(u32::to_le_bytes).collect();
-    [bytes(offsets.collect()), bytes(entries)]
+    [offsets.collect(), entries]
 }
 
 /// Shape of a case of an expert op.
@@ -255,20 +235,22 @@ pub(crate) const EXPERT_SHAPES: [ExpertShape; 6] = {
     ]
 };
 
-/// Reads `codes`, `scales`, `offsets`, `entries` of an expert op and the layer's blocks; `None` for experts
-/// that no row routes to.
-pub(crate) fn expert_operands(
+/// Adds the reads `codes`, `scales`, `offsets`, `entries` of an expert op and the layer's blocks; `None` for
+/// experts that no row routes to.
+pub(crate) fn expert_operands<D: Op>(
+    case: Case<D>,
     shape: &ExpertShape,
     format: WeightFormat,
     acts: Acts,
     (coded_rows, k): (usize, usize),
-) -> (Vec<Vec<u8>>, Vec<Option<Vec<u8>>>) {
+) -> Case<D> {
     let mut random = Stream::new((shape.hidden * 31 + shape.inter * 7 + shape.rows) as u64);
     let ids = route(shape.routing, shape.rows, shape.experts, shape.top_k, &mut random);
     let [codes, scales] = coded(acts, coded_rows, k, shape.numbers, &mut random);
     let [offsets, entries] = grouping(&ids, shape.experts);
     let layout = Expert::new(format, shape.hidden, shape.inter);
-    let block = |e| ids.contains(&e).then(|| expert(&layout, shape.numbers, &mut random));
-    let blocks = (0..shape.experts as u32).map(block).collect();
-    (vec![codes, scales, offsets, entries], blocks)
+    let mut block = |e| ids.contains(&e).then(|| expert(&layout, shape.numbers, &mut random));
+    let experts = (0..shape.experts as u32).map(&mut block).collect();
+    let case = case.read(&codes[..]).read(&scales[..]).read(&offsets[..]).read(&entries[..]);
+    Case { experts, ..case }
 }

@@ -1,5 +1,7 @@
 //! The grouping that op `moe_group` wrote, as the expert ops read it.
 
+use std::ops::Range;
+
 use crate::args::{Experts, Reads};
 
 /// Entries (row·top_k + rank) by expert.
@@ -15,15 +17,15 @@ impl<'a> Entries<'a> {
         Entries { offsets: reads.slice(offsets, experts + 1), entries: reads.slice(offsets + 1, count) }
     }
 
-    /// Entries of one expert, ascending.
-    pub fn of(&self, expert: usize) -> &'a [u32] {
-        &self.entries[self.offsets[expert] as usize..self.offsets[expert + 1] as usize]
+    /// All entries, by expert, then ascending.
+    pub fn all(&self) -> &'a [u32] {
+        self.entries
     }
 
-    /// Experts that have entries, ascending, with them.
-    pub fn routed(&self) -> impl Iterator<Item = (usize, &'a [u32])> {
-        let of = *self;
-        (0..self.offsets.len() - 1).map(move |e| (e, of.of(e))).filter(|(_, list)| !list.is_empty())
+    /// Experts that have entries, ascending, with the places of their entries.
+    pub fn routed(&self) -> impl Iterator<Item = (usize, Range<usize>)> + use<'a> {
+        let ends = self.offsets.windows(2).enumerate();
+        ends.map(|(e, w)| (e, w[0] as usize..w[1] as usize)).filter(|(_, places)| !places.is_empty())
     }
 }
 

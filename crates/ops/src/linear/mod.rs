@@ -11,16 +11,16 @@
 
 pub(crate) mod acts;
 pub(crate) mod cases;
+pub(crate) mod cost;
 pub(crate) mod entries;
 pub mod layout;
-pub(crate) mod limits;
 pub(crate) mod reference;
-
-pub(crate) use limits::at_most;
+pub(crate) mod simd;
 
 use base::Refusal;
 
 use crate::format::{ACT_GROUP, Acts, WeightFormat};
+use crate::limits::{MAX_WIDTH, within};
 use crate::{Case, Cost, Dims, HostArgs, HostExec, Op, Shapes, spec};
 
 /// Descriptor.
@@ -43,8 +43,8 @@ impl Op for Desc {
     const SIMD: bool = true;
 
     fn validate(&self) -> Result<(), Refusal> {
-        at_most("linear.n", self.n, limits::MAX_N)?;
-        at_most("linear.k", self.k, limits::MAX_K)
+        within("linear.n", self.n, 1, MAX_WIDTH)?;
+        within("linear.k", self.k, 1, MAX_WIDTH)
     }
 
     fn shapes(&self, d: Dims) -> Shapes {
@@ -62,9 +62,7 @@ impl Op for Desc {
 
     fn cost(&self, d: Dims) -> Cost {
         let matrix = layout::Matrix::new(self.format, self.n, self.k);
-        let mut cost = limits::product_cost(&matrix, self.n, d.rows);
-        cost.bytes_read = self.shapes(d).read_bytes();
-        cost.bytes_written = self.shapes(d).written_bytes();
+        let mut cost = cost::product_cost(self, d, &matrix, self.n, d.rows);
         cost.float_ops += if self.bias { (d.rows * self.n) as u64 } else { 0 };
         cost
     }
@@ -77,7 +75,7 @@ impl Op for Desc {
         reference::run(self, args);
     }
 
-    fn simd(&self, _exec: &HostExec, _args: HostArgs<'_>) {
-        panic!("op {} has no SIMD yet", Self::NAME)
+    fn simd(&self, exec: &HostExec, args: HostArgs<'_>) {
+        simd::run(self, exec, args);
     }
 }

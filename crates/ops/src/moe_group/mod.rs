@@ -12,7 +12,8 @@ mod reference;
 use base::Refusal;
 use base::philox::Stream;
 
-use crate::linear::{cases, limits};
+use crate::linear::cases;
+use crate::linear::cost::expert_limits;
 use crate::{Case, Cost, Dims, HostArgs, HostExec, Op, Shapes, spec};
 
 /// Descriptor.
@@ -29,7 +30,7 @@ impl Op for Desc {
     const SIMD: bool = false;
 
     fn validate(&self) -> Result<(), Refusal> {
-        limits::experts(Self::NAME, self.experts, self.top_k)
+        expert_limits(Self::NAME, self.experts, self.top_k)
     }
 
     fn shapes(&self, d: Dims) -> Shapes {
@@ -39,8 +40,7 @@ impl Op for Desc {
     }
 
     fn cost(&self, d: Dims) -> Cost {
-        let shapes = self.shapes(d);
-        Cost { bytes_read: shapes.read_bytes(), bytes_written: shapes.written_bytes(), ..Cost::default() }
+        self.shapes(d).cost(0, 0)
     }
 
     fn cases() -> Vec<Case<Self>> {
@@ -61,17 +61,7 @@ impl Op for Desc {
 
 fn case(desc: Desc, rows: usize, routing: cases::Routing) -> Case<Desc> {
     let ids = cases::route(routing, rows, desc.experts, desc.top_k, &mut Stream::new(rows as u64));
-    let (dims, all) = cases::one_sequence(rows);
-    Case {
-        name: format!("{desc:?}, {rows} rows, {routing:?}"),
-        desc,
-        dims,
-        rows: all,
-        reads: vec![ids.iter().flat_map(|id| id.to_le_bytes()).collect()],
-        writes: vec![vec![0; 4 * (desc.experts + 1)], vec![0; 4 * ids.len()]],
-        in_place: vec![false, false],
-        experts: Vec::new(),
-    }
+    Case::new(format!("{desc:?}, {rows} rows, {routing:?}"), desc, rows).read(&ids).output().output()
 }
 
 #[cfg(test)]
@@ -83,7 +73,7 @@ mod tests {
     fn the_counting_sort_is_the_stable_sort() {
         for mut case in Desc::cases() {
             let ids: Vec<u32> = case.reads[0].as_chunks().0.iter().map(|&b| u32::from_le_bytes(b)).collect();
-            let expected = cases::grouping(&ids, case.desc.experts);
+            let expected = cases::grouping(&ids, case.desc.experts).map(|v| crate::conformance::bytes(&v));
             case.desc.reference(HostArgs {
                 rows: &case.rows,
                 context: case.dims.context,
