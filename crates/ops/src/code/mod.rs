@@ -91,8 +91,8 @@ fn value(group: usize, i: usize, random: &mut Stream) -> f32 {
         5 => x.clamp(-1.0, 1.0) * f32::MAX,
         // amax is 127, so codes are x itself: halves are ties.
         6 => [127.0, 0.5, 1.5, -2.5, -126.5][i % 5],
-        7 if i % 50 == 0 => f32::NAN,
-        8 if i % 50 == 0 => f32::NEG_INFINITY,
+        7 if i.is_multiple_of(50) => f32::NAN,
+        8 if i.is_multiple_of(50) => f32::NEG_INFINITY,
         _ => x,
     }
 }
