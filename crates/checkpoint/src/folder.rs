@@ -90,6 +90,11 @@ impl Checkpoint {
         self.find(name).map(|(_, tensor)| tensor)
     }
 
+    /// The file that holds the tensor of that name.
+    pub fn file_of(&self, name: &str) -> Option<&Path> {
+        self.find(name).map(|(shard, _)| shard.path())
+    }
+
     /// Sum of the bytes of all tensors.
     pub fn total_bytes(&self) -> u64 {
         self.tensors().map(|t| t.bytes() as u64).sum()

@@ -3,4 +3,21 @@
 //! reader by role and expert.
 //! Never: knows about devices or requests.
 
+mod build;
+mod disk;
+pub mod header;
+mod journal;
+mod layout;
+mod pack;
 pub mod quant;
+pub mod reader;
+mod source;
+pub mod store;
+#[cfg(test)]
+mod tests;
+mod work;
+
+pub use build::{Options, Progress, build, ensure};
+pub use header::Key;
+pub use reader::{Cache, Description, Report};
+pub use store::{Listed, cache_path};
