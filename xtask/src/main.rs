@@ -5,6 +5,7 @@
 mod ci;
 mod data;
 mod fuzz;
+mod sweep;
 mod tidy;
 
 use std::path::{Path, PathBuf};
@@ -40,6 +41,14 @@ enum Task {
         /// A file name, without its ending, of fuzz/fuzz_targets.
         target: Option<String>,
     },
+    /// Runs all 2^32 inputs of the contract's scalar functions: error bounds, and digests of all outputs.
+    Sweep {
+        /// Write what is found to the committed results in place of comparing with them.
+        #[arg(long)]
+        bless: bool,
+        /// Names of functions; all, if none is given. One takes about ten minutes of a core.
+        functions: Vec<String>,
+    },
     /// Recreates the committed archives of fixtures and the bundled model.
     PackData {
         /// The folder that holds `fixtures/` and `models/`.
@@ -53,6 +62,7 @@ fn main() -> ExitCode {
         Task::Ci { data } => ci::run(root(), data.as_deref()),
         Task::Tidy { bless } => tidy::run(root(), bless),
         Task::Fuzz { seconds, minimise, target } => fuzz::run(root(), target.as_deref(), seconds, minimise),
+        Task::Sweep { bless, functions } => sweep::run(root(), &functions, bless),
         Task::PackData { from } => data::pack_all(&from, root()),
     };
     // Printed without the backtrace that anyhow would add: the chain of causes says what to mend.

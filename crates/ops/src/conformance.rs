@@ -18,8 +18,8 @@ pub const WITHOUT_SIMD: &[&str] = &["embed", "select", "moe_group", "digest"];
 /// Fewest cases an op may have.
 pub const LEAST_CASES: usize = 5;
 
-/// Outputs are filled with other bytes before the definition and before the implementation, so that a byte which
-/// one of them leaves unwritten differs. As f32 the first is NaN, the second 3.4e38.
+/// Outputs are filled with other bytes before the definition and before the implementation, so that a byte
+/// which one of them leaves unwritten differs. As f32 the first is NaN, the second 3.4e38.
 const POISON: [u8; 2] = [0xFF, 0x7F];
 
 /// A planted error: one bit of the implementation's output. For the test of the test.
@@ -82,9 +82,9 @@ impl std::fmt::Display for Mismatch {
     }
 }
 
-/// Runs the reference and `exec`'s implementation on the case with differently poisoned outputs and compares every
-/// written byte; guards behind operands and operands that are only read must be untouched. An op without SIMD is
-/// compared with itself: it must write everything and nothing else.
+/// Runs the reference and `exec`'s implementation on the case with differently poisoned outputs and compares
+/// every written byte; guards behind operands and operands that are only read must be untouched. An op
+/// without SIMD is compared with itself: it must write everything and nothing else.
 pub fn check<D: Op>(case: &Case<D>, exec: &HostExec, fault: Option<Fault>) -> Result<(), Mismatch> {
     let want = run(case, POISON[0], |args| case.desc.reference(args))?;
     let mut got = run(case, POISON[1], |args| run_on(&case.desc, exec, args))?;
@@ -96,9 +96,9 @@ pub fn check<D: Op>(case: &Case<D>, exec: &HostExec, fault: Option<Fault>) -> Re
     compare(case, What::Result, &want, &got)
 }
 
-/// Runs the case's rows in pieces, one after the other, and compares with all at once: one by one, and in halves.
-/// Operands whose size grows with rows are cut, states are carried on. `None`: the op is not one of rows (it reads
-/// the grouping of a whole step or writes one).
+/// Runs the case's rows in pieces, one after the other, and compares with all at once: one by one, and in
+/// halves. Operands whose size grows with rows are cut, states are carried on. `None`: the op is not one of
+/// rows (it reads the grouping of a whole step or writes one).
 pub fn check_rows<D: Op>(case: &Case<D>, exec: &HostExec) -> Option<Result<(), Mismatch>> {
     let cut = Cut::of(case)?;
     let whole = || run(case, POISON[0], |args| run_on(&case.desc, exec, args));
@@ -141,7 +141,8 @@ impl std::fmt::Display for Report {
     }
 }
 
-/// Every case of an op on every level of this machine with one and two threads; the error is a line for people.
+/// Every case of an op on every level of this machine with one and two threads; the error is a line for
+/// people.
 pub fn check_op<D: Op>() -> Result<Report, String> {
     let cases = D::cases();
     let named = WITHOUT_SIMD.contains(&D::NAME);

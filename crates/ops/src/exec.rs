@@ -109,9 +109,9 @@ impl HostExec {
         (0..count.div_ceil(piece)).into_par_iter().for_each(|i| f(i * piece..((i + 1) * piece).min(count)));
     }
 
-    /// Cuts `out` into pieces of whole units (`unit` elements each, at least `grain` units, the last piece may be
-    /// shorter) and calls `f(first unit, piece)` for each, on the workers if there are several. Results must not
-    /// depend on the cut.
+    /// Cuts `out` into pieces of whole units (`unit` elements each, at least `grain` units, the last piece
+    /// may be shorter) and calls `f(first unit, piece)` for each, on the workers if there are several.
+    /// Results must not depend on the cut.
     pub fn parts_mut<T: Send>(
         &self,
         out: &mut [T],

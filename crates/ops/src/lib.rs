@@ -1,10 +1,10 @@
 //! Takes: byte views of memory regions and an op's descriptor.
-//! Gives: results defined to the last bit (docs/arithmetic.md): naive reference loops and SIMD with equal bytes.
+//! Gives: results defined to the last bit (docs/arithmetic.md): naive loops and SIMD with equal bytes.
 //! Never: knows model families, residency or requests.
 //!
 //! One folder per op: `mod.rs` (the contract: descriptor, operands, validation, cost, cases), `reference.rs`
-//! (naive loops: the definition), `simd.rs` where the host needs speed, `NOTES.md` (what was tried and measured).
-//! The list of ops is [`OpDesc`]; conformance tests, benches and the engine are driven by it.
+//! (naive loops: the definition), `simd.rs` where the host needs speed, `NOTES.md` (what was tried and
+//! measured). The list of ops is [`OpDesc`]; conformance tests, benches and the engine are driven by it.
 
 pub mod args;
 pub mod conformance;
@@ -83,8 +83,8 @@ pub struct Shapes {
 }
 
 impl Shapes {
-    /// Cost of an op that reads and writes each operand once; `in_place` = bytes of written operands that it also
-    /// reads.
+    /// Cost of an op that reads and writes each operand once; `in_place` = bytes of written operands that it
+    /// also reads.
     pub fn cost(&self, in_place: usize, float_ops: u64) -> Cost {
         let sum = |specs: &[Spec]| specs.iter().map(|s| s.bytes).sum::<usize>();
         Cost {

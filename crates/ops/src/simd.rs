@@ -1,6 +1,6 @@
-//! One body of plain loops, compiled once per SIMD level: vector code of the same IEEE operations, so of the same
-//! bits (nothing in Rust contracts or reorders float arithmetic). Ops whose inner loops need intrinsics write their
-//! own functions instead.
+//! One body of plain loops, compiled once per SIMD level: vector code of the same IEEE operations, so of the
+//! same bits (nothing in Rust contracts or reorders float arithmetic). Ops whose inner loops need intrinsics
+//! write their own functions instead.
 
 /// Calls `$body($args…)`, compiled for `$level`. `$body` must be an `#[inline(always)]` function.
 ///

@@ -5,7 +5,8 @@ use zerocopy::{Immutable, IntoBytes};
 
 use crate::{Case, Dims, Op, Row, Shapes};
 
-/// Values at the edges of f32: zeros, denormals, the smallest and largest normal numbers, halves that round to even.
+/// Values at the edges of f32: zeros, denormals, the smallest and largest normal numbers, halves that round
+/// to even.
 const EDGES: [f32; 16] = [
     0.0,
     -0.0,

@@ -1,4 +1,5 @@
-//! Operands of a case in memory as the engine would bind them: aligned to 64 bytes, each with a guard behind it.
+//! Operands of a case in memory as the engine would bind them: aligned to 64 bytes, each with a guard behind
+//! it.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -101,7 +102,8 @@ impl<'a, D: Op> Bound<'a, D> {
     }
 }
 
-/// Places blocks in descending order of experts, as nothing may depend on their order, with poison between them.
+/// Places blocks in descending order of experts, as nothing may depend on their order, with poison between
+/// them.
 fn place(experts: &[Option<Vec<u8>>], poison: u8) -> (Aligned, Vec<u64>, usize) {
     let block_bytes = experts.iter().flatten().map(Vec::len).max().unwrap_or(0);
     let stride = (block_bytes + GUARD).next_multiple_of(64);

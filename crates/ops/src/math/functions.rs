@@ -1,5 +1,5 @@
-//! exp and its family. The coefficients are minimax fits rounded to f32 one after the other (the rest refitted
-//! after each); the sweep checks every one of the 2^32 inputs of each function against f64.
+//! exp and its family. The coefficients are minimax fits rounded to f32 one after the other (the rest
+//! refitted after each); the sweep checks every one of the 2^32 inputs of each function against f64.
 
 use super::fma;
 
@@ -134,8 +134,8 @@ pub fn tanh(x: f32) -> f32 {
     if x.is_nan() { f32::NAN } else { signed }
 }
 
-/// `x/2·(1 + tanh(√(2/π)·(x + 0.044715·x³)))`, written as `x / (1 + e^-z)` with z twice that argument: the same
-/// function without the cancellation at negative x. NaN for -inf.
+/// `x/2·(1 + tanh(√(2/π)·(x + 0.044715·x³)))`, written as `x / (1 + e^-z)` with z twice that argument: the
+/// same function without the cancellation at negative x. NaN for -inf.
 #[inline(always)]
 pub fn gelu_tanh(x: f32) -> f32 {
     let z = x * fma(x * x, GELU_3, GELU_1);

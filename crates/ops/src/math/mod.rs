@@ -1,8 +1,8 @@
 //! Scalar functions of the contract (docs/arithmetic.md §0), each one fixed sequence of IEEE operations.
 //!
-//! They are branch-free and always inlined, so that a loop over them inside a function of [`crate::simd`] becomes
-//! vector code of the same operations, hence of the same bits. `f32::max` and `min` are not used: what they give
-//! for NaN and for ±0 differs between machines; selects are spelled out instead.
+//! They are branch-free and always inlined, so that a loop over them inside a function of [`crate::simd`]
+//! becomes vector code of the same operations, hence of the same bits. `f32::max` and `min` are not used:
+//! what they give for NaN and for ±0 differs between machines; selects are spelled out instead.
 
 pub mod f64;
 mod functions;
@@ -22,8 +22,8 @@ pub fn fma(a: f32, b: f32, c: f32) -> f32 {
     a.mul_add(b, c)
 }
 
-/// Largest magnitude; 0 for nothing. Compares bit patterns, so the order of elements can't matter even with NaN:
-/// a NaN anywhere gives NaN.
+/// Largest magnitude; 0 for nothing. Compares bit patterns, so the order of elements can't matter even with
+/// NaN: a NaN anywhere gives NaN.
 #[inline(always)]
 pub fn amax(x: &[f32]) -> f32 {
     let mut top = 0u32;

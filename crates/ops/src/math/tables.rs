@@ -2,8 +2,8 @@
 
 use super::f64 as wide;
 
-/// RoPE table f32[context, 2, rotary/2] (cosines, then sines of a position): the angle is `pos · inv_freq` and
-/// everything is f64 until the one rounding of `cos · attention_factor` (and sin) to f32.
+/// RoPE table f32[context, 2, rotary/2] (cosines, then sines of a position): the angle is `pos · inv_freq`
+/// and everything is f64 until the one rounding of `cos · attention_factor` (and sin) to f32.
 pub fn rope_table(inv_freq: &[f64], context: usize, attention_factor: f64) -> Vec<f32> {
     let mut table = Vec::with_capacity(context * 2 * inv_freq.len());
     for pos in 0..context {

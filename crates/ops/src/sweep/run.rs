@@ -17,7 +17,8 @@ const CHUNK: usize = 1 << 18;
 const BATCH: u64 = 64;
 /// Inputs of the sample that are spread over all bit patterns.
 const SPREAD: u32 = 1 << 24;
-/// Odd, so that multiples of it meet every part of the 2^32 patterns evenly: 2^32 divided by the golden ratio.
+/// Odd, so that multiples of it meet every part of the 2^32 patterns evenly: 2^32 divided by the golden
+/// ratio.
 const STRIDE: u32 = 0x9E37_79B1;
 
 /// What is wrong or worst among some inputs.
@@ -34,7 +35,8 @@ pub struct Findings {
 }
 
 impl Findings {
-    /// Evaluates `inputs` with the best level into `outputs` and judges every one; every other level must agree.
+    /// Evaluates `inputs` with the best level into `outputs` and judges every one; every other level must
+    /// agree.
     pub fn of(f: Function, inputs: &[f32], outputs: &mut [f32]) -> Self {
         apply(f, Level::detect(), inputs, outputs);
         let mut found = Findings::default();
@@ -118,8 +120,8 @@ pub fn of_all(f: Function) -> Outcome {
     Outcome { found, digest: Digest(*hasher.finalize().as_bytes()) }
 }
 
-/// Digest of the outputs of the sample, computed by `level`: inputs at a fixed stride, then both neighbours of
-/// every power of two and of every constant that the functions branch at.
+/// Digest of the outputs of the sample, computed by `level`: inputs at a fixed stride, then both neighbours
+/// of every power of two and of every constant that the functions branch at.
 pub fn of_sample(f: Function, level: Level) -> Digest {
     let mut hasher = blake3::Hasher::new();
     let mut hash = |inputs: &[f32]| {
@@ -184,8 +186,9 @@ fn line(f: Function, outcome: &Outcome) -> String {
     line
 }
 
-/// The command: sweeps the named functions (all, if none is named), prints a line for each as in the committed
-/// file, and gives what is wrong. With `write`, lines are also put into that file in place of comparing with it.
+/// The command: sweeps the named functions (all, if none is named), prints a line for each as in the
+/// committed file, and gives what is wrong. With `write`, lines are also put into that file in place of
+/// comparing with it.
 pub fn main(names: &[String], write: Option<&Path>) -> Result<(), String> {
     let known = |n: &String| Function::ALL.iter().any(|f| f.name() == n);
     if let Some(name) = names.iter().find(|n| !known(n)) {
