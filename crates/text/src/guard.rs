@@ -84,6 +84,9 @@ impl Guard {
 
     /// What a placeholder stands for.
     pub fn spelled(&self, c: char) -> Option<&str> {
+        if (c as u32) < *PLACEHOLDERS[0].start() {
+            return None;
+        }
         self.spelled.get(&c).map(String::as_str)
     }
 

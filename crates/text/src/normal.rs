@@ -130,13 +130,13 @@ fn short(text: &str) -> String {
     }
 }
 
-/// Refuses values that are too large or nested too deeply. `field` names them.
-pub fn check_size(field: &str, values: &[&Json]) -> Result<()> {
+/// Refuses contents (an object of fields) that are too large in all or nested too deeply; gives their bytes.
+pub fn check_size(contents: &Json) -> Result<usize> {
     let mut bytes = 0;
-    for value in values {
+    for (field, value) in contents.as_object().into_iter().flatten() {
         measure(field, value, 0, &mut bytes)?;
     }
-    Ok(())
+    Ok(bytes)
 }
 
 fn measure(field: &str, value: &Json, depth: usize, bytes: &mut usize) -> Result<()> {
@@ -203,7 +203,8 @@ mod tests {
 
     #[test]
     fn text_parts_are_joined_and_others_refused() {
-        let parts = json!({"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]});
+        let parts = json!([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]);
+        let parts = json!({"role": "user", "content": parts});
         assert_eq!(normal(parts, Quirks::default()).unwrap()["content"], "ab");
         let image =
             json!({"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image_url"}]});
@@ -226,9 +227,9 @@ mod tests {
         for _ in 0..=MAX_CHAT_DEPTH {
             deep = json!([deep]);
         }
-        assert!(check_size("tools", &[&deep]).unwrap_err().to_string().contains("tools"));
+        assert!(check_size(&json!({"tools": deep})).unwrap_err().to_string().contains("tools"));
         let large = json!(["x".repeat(MAX_CHAT_BYTES + 1)]);
-        assert!(check_size("messages", &[&large]).is_err());
-        assert!(check_size("messages", &[&json!({"a": [1, "b"]})]).is_ok());
+        assert!(check_size(&json!({"messages": large})).is_err());
+        assert_eq!(check_size(&json!({"messages": {"a": [1, "bc"]}})).unwrap(), 8 + 1 + 8 + 8 + 2);
     }
 }

@@ -1,5 +1,5 @@
-//! Generated ids in, events out: bytes → stop strings → reasoning → tool calls. Everything that generates
-//! goes through here, so that every way to ask gives the same text.
+//! Generated ids in, events out: bytes → stop strings → reasoning → tool calls. All that generates goes
+//! through here, so that every way to ask gives the same text.
 
 use base::Result;
 

@@ -175,7 +175,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_chunking_splits_at_the_same_place(text in "(<think>|</think>|\n|<|th|[a-c ]){0,12}", opened: bool, piece in 1usize..6) {
+        fn any_chunking_splits_at_the_same_place(
+            text in "(<think>|</think>|\n|<|th|[a-c ]){0,12}", opened: bool, piece in 1usize..6
+        ) {
             prop_assert_eq!(split(&text, opened, piece), split(&text, opened, text.len().max(1)));
         }
     }

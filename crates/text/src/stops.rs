@@ -9,8 +9,8 @@ pub struct StopOutput {
     pub stopped: bool,
 }
 
-/// Watches for the first completed occurrence of any of several strings. Text is held back only as long as it is a
-/// true prefix of one of them.
+/// Watches for the first completed occurrence of any of several strings. Text is held back only as long as
+/// it is a true prefix of one of them.
 #[derive(Debug, Clone, Default)]
 pub struct Stops {
     stops: Vec<String>,

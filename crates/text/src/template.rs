@@ -15,8 +15,16 @@ use crate::guard::{Guard, GuardRules};
 use crate::normal::{Quirks, as_given, check_limits, check_size, normalised};
 use crate::python;
 
-/// Work one rendering may do, in minijinja's units (one instruction, or 64 bytes): seconds at most.
-const FUEL: u64 = 100_000_000;
+/// Work one rendering may do, in minijinja's units (one instruction, or 64 bytes made): some for every
+/// template, more for every message, tool and byte, and no more than seconds and a few GiB.
+fn fuel(messages_and_tools: usize, bytes: usize) -> u64 {
+    const BASE: u64 = 2_000_000;
+    const PER_MESSAGE: u64 = 50_000;
+    const PER_BYTE: u64 = 8;
+    const MOST: u64 = 60_000_000;
+    (BASE + PER_MESSAGE * messages_and_tools as u64 + PER_BYTE * bytes as u64).min(MOST)
+}
+
 /// Deepest recursion of macros and loops.
 const RECURSION: usize = 200;
 /// Longest rendered prompt, in bytes.
@@ -93,7 +101,11 @@ impl Template {
         };
         let mut env = environment(Arc::new(system_clock));
         env.add_template_owned("chat", without_generation_tags(source)).map_err(|fault| {
-            Refusal::unsupported("this chat template", describe(&fault), "use another with --chat-template")
+            Refusal::unsupported(
+                "this chat template",
+                describe(&fault),
+                "put a working one into chat_template.jinja",
+            )
         })?;
         let mut template = Template {
             env,
@@ -132,16 +144,17 @@ impl Template {
 
     fn render_json(&self, conversation: &Conversation, messages: Vec<Json>) -> Result<Rendered> {
         let tools = serde_json::to_value(&conversation.tools).unwrap_or_default();
-        let mut contents = json!({ "messages": messages, "tools": tools, "extra": conversation.extra });
-        check_size("messages", &[&contents["messages"]])?;
-        check_size("tools", &[&contents["tools"]])?;
-        check_size("chat_template_kwargs", &[&contents["extra"]])?;
+        let mut contents =
+            json!({ "messages": messages, "tools": tools, "chat_template_kwargs": conversation.extra });
+        let bytes = check_size(&contents)?;
         let guard = Arc::new(self.rules.guard(&contents)?);
         if conversation.continue_final {
             mark_end(&mut contents["messages"], guard.marker())?;
         }
         let values = self.variables(conversation, &contents, &guard);
         let mut env = self.env.clone();
+        let parts = conversation.messages.len() + conversation.tools.as_ref().map_or(0, Vec::len);
+        env.set_fuel(Some(fuel(parts, bytes)));
         let in_filter = guard.clone();
         env.add_filter("tojson", move |value: &Value, args: Rest<Value>, kwargs: Kwargs| {
             python::tojson(&in_filter, value, &args, &kwargs).map(Value::from)
@@ -223,7 +236,6 @@ fn environment(clock: Clock) -> Environment<'static> {
     let mut env = Environment::new();
     let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
     env.set_syntax(syntax.expect("these delimiters are the default ones"));
-    env.set_fuel(Some(FUEL));
     env.set_recursion_limit(RECURSION);
     env.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
     env.set_formatter(|out: &mut Output, state: &mut State, value: &Value| {
@@ -239,6 +251,11 @@ fn environment(clock: Clock) -> Environment<'static> {
     env.add_filter("from_json", |text: String| -> Result<Value, Error> {
         serde_json::from_str::<Value>(&text)
             .map_err(|fault| Error::new(ErrorKind::InvalidOperation, format!("from_json: {fault}")))
+    });
+    // Python can't iterate over None, numbers and booleans; it can over an undefined variable.
+    env.add_test("iterable", |value: &Value| {
+        use ValueKind::{Iterable, Map, Seq, String, Undefined};
+        matches!(value.kind(), Iterable | Map | Seq | String | Undefined)
     });
     set_clock(&mut env, clock);
     env

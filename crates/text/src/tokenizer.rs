@@ -40,7 +40,15 @@ struct Shape {
     decoder: Value,
     #[serde(default)]
     pre_tokenizer: Value,
+    #[serde(default)]
+    added_tokens: Vec<AddedShape>,
     model: ModelShape,
+}
+
+#[derive(Deserialize)]
+struct AddedShape {
+    id: u32,
+    content: String,
 }
 
 #[derive(Deserialize)]
@@ -61,8 +69,13 @@ impl Tokenizer {
         };
         let config_path = folder.join("tokenizer_config.json");
         let config = read_object(&config_path, MAX_CONFIG_BYTES)?.unwrap_or_default();
-        let spelling = understood(&path, &text)?;
+        let shape: Shape = serde_json::from_str(&text)
+            .map_err(|fault| WorldError::damaged(&path, FileFault::BadText, "a tokenizer", fault))?;
+        let spelling = understood(&shape)?;
         let mut inner = parse(&path, &text)?;
+        for token in &shape.added_tokens {
+            check_id(&inner, &path, &token.content, token.id)?;
+        }
         add_from_config(&mut inner, &config_path, &config)?;
         inner.set_encode_special_tokens(true);
         let mut tokenizer = assemble(inner, &path, spelling)?;
@@ -133,8 +146,7 @@ impl Tokenizer {
     pub fn template(&self) -> Result<&Template> {
         self.template.as_ref().ok_or_else(|| {
             let why = "the model folder has no chat template";
-            Refusal::unsupported("chat", why, "give a plain prompt, or a template with --chat-template")
-                .into()
+            Refusal::unsupported("chat", why, "add a chat_template.jinja to it").into()
         })
     }
 
@@ -173,9 +185,7 @@ impl Tokenizer {
 }
 
 /// Refuses by name what this engine would read wrongly.
-fn understood(path: &Path, text: &str) -> Result<Spelling> {
-    let shape: Shape = serde_json::from_str(text)
-        .map_err(|fault| WorldError::damaged(path, FileFault::BadText, "a tokenizer", fault))?;
+fn understood(shape: &Shape) -> Result<Spelling> {
     let hint = "use a model whose tokenizer.json is of the byte-level or byte-fallback kind";
     if shape.model.dropout.is_some_and(|dropout| dropout != 0.0) {
         return Err(Refusal::unsupported("BPE dropout", "it encodes at random", hint).into());
@@ -231,13 +241,20 @@ fn add_from_config(
         .add_tokens(tokens.iter().map(|(_, token)| token.clone()))
         .map_err(|fault| damaged("added tokens", fault.to_string()))?;
     for (id, token) in &tokens {
-        let found = inner.token_to_id(&token.content);
-        if found != Some(*id) && !token.content.is_empty() {
-            let found = format!("{found:?} in tokenizer.json");
-            return Err(damaged(&format!("id {id} for {:?}", token.content), found).into());
-        }
+        check_id(inner, path, &token.content, *id)?;
     }
     Ok(())
+}
+
+/// The library renumbers an added token whose id doesn't fit; the model would read another token.
+fn check_id(inner: &tokenizers::Tokenizer, path: &Path, content: &str, id: u32) -> Result<()> {
+    let found = inner.token_to_id(content);
+    if content.is_empty() || found == Some(id) {
+        return Ok(());
+    }
+    let expected = format!("id {id} for the added token {content:?}");
+    let found = found.map_or("none".to_string(), |found| found.to_string());
+    Err(WorldError::damaged(path, FileFault::BadText, expected, found).into())
 }
 
 fn assemble(inner: tokenizers::Tokenizer, path: &Path, spelling: Spelling) -> Result<Tokenizer> {

@@ -358,7 +358,8 @@ mod tests {
         #[test]
         fn any_chunking_gives_the_same_events(
             parts in proptest::collection::vec(prop_oneof![
-                Just(OPEN.to_string()), Just(CLOSE.to_string()), Just(GOOD.to_string()), Just("\n".to_string()),
+                Just(OPEN.to_string()), Just(CLOSE.to_string()),
+                Just(GOOD.to_string()), Just("\n".to_string()),
                 Just("{\"name\": \"f\", \"arguments\": {\"a\": \"".to_string()), Just("\"}}".to_string()),
                 Just("\\".to_string()), "[ -~]{0,6}", ".{0,3}",
             ], 0..10),
