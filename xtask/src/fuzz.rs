@@ -16,8 +16,8 @@ const FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer
 /// Address space of a target: an input that makes it ask for more is a crash, touched or not.
 const MEMORY_KIB: u64 = 2 << 20;
 
-/// One input may take this long.
-const INPUT_SECONDS: u32 = 5;
+/// One input may take this long; a chat template may work for seconds before it is stopped.
+const INPUT_SECONDS: u32 = 30;
 
 /// Fuzzes `target`, or all, each for `seconds`; or reduces the committed seeds.
 pub fn run(root: &Path, target: Option<&str>, seconds: u64, minimise: bool) -> Result<()> {

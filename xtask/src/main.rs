@@ -4,6 +4,7 @@
 
 mod ci;
 mod data;
+mod docs;
 mod fuzz;
 mod sweep;
 mod tidy;
@@ -30,6 +31,8 @@ enum Task {
         #[arg(long)]
         bless: bool,
     },
+    /// Writes the documents that are generated from the program.
+    Docs,
     /// Fuzzes one target, or each in turn.
     Fuzz {
         /// How long each target runs.
@@ -61,6 +64,7 @@ fn main() -> ExitCode {
     let done = match Task::parse() {
         Task::Ci { data } => ci::run(root(), data.as_deref()),
         Task::Tidy { bless } => tidy::run(root(), bless),
+        Task::Docs => docs::write(root()),
         Task::Fuzz { seconds, minimise, target } => fuzz::run(root(), target.as_deref(), seconds, minimise),
         Task::Sweep { bless, functions } => sweep::run(root(), &functions, bless),
         Task::PackData { from } => data::pack_all(&from, root()),

@@ -69,8 +69,8 @@ mod tests {
 
     #[test]
     fn what_exists_passes() {
-        let text = "[b](docs/b.md#part) [x](https://docs.rs) [here](#top) `docs/` `crates/ops/src/add/NOTES.md`\n\
-            `crates/NAME/src` `crates/*/src` `other/thing` `docs/x y`\n";
+        let text = "[b](docs/b.md#part) [x](https://docs.rs) [here](#top) `docs/`\n\
+            `crates/ops/src/add/NOTES.md` `crates/NAME/src` `crates/*/src` `other/thing` `docs/x y`\n";
         assert_eq!(lines("A.md", text), [""; 0]);
         assert_eq!(lines("docs/a.md", "[b](b.md) [b](../docs/./b.md)\n"), [""; 0]);
         assert_eq!(lines("a.rs", "[b](gone.md)\n"), [""; 0]);

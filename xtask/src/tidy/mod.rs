@@ -15,7 +15,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::output;
+use crate::{docs, output};
 
 /// Where the exceptions from the size limits are listed.
 const RATCHET: &str = "xtask/ratchet.txt";
@@ -81,16 +81,26 @@ pub fn run(root: &Path, bless: bool) -> Result<()> {
         std::fs::write(root.join(RATCHET), &lowered)?;
         tree = Tree::read(root)?;
     }
-    let mut total = 0;
+    let mut found: Vec<(&str, Finding)> = Vec::new();
     for (name, check) in CHECKS {
-        for finding in check(&tree) {
-            println!("{name}: {finding}");
-            total += 1;
-        }
+        found.extend(check(&tree).into_iter().map(|finding| (name, finding)));
     }
-    ensure!(total == 0, "{total} findings");
+    let outdated = match docs::cli(root) {
+        Ok(text) => stale(&tree, &[(docs::CLI, text)]),
+        Err(error) => vec![Finding::new(docs::CLI, 0, format!("can't be generated: {error:#}"))],
+    };
+    found.extend(outdated.into_iter().map(|finding| ("generated", finding)));
+    found.iter().for_each(|(name, finding)| println!("{name}: {finding}"));
+    ensure!(found.is_empty(), "{} findings", found.len());
     println!("tidy: {} files, {} rules, nothing found", tree.sizes.len(), CHECKS.len());
     Ok(())
+}
+
+/// Finds documents that are not what the program generates.
+fn stale(tree: &Tree, generated: &[(&str, String)]) -> Vec<Finding> {
+    let differs = |(path, text): &&(&str, String)| tree.text(path) != text;
+    let told = "not what the program says now: run `cargo xtask docs`";
+    generated.iter().filter(differs).map(|(path, _)| Finding::new(path, 0, told)).collect()
 }
 
 impl Tree {
@@ -142,6 +152,14 @@ mod tests {
     /// `path:line` of each finding.
     pub fn places(findings: &[Finding]) -> Vec<String> {
         findings.iter().map(|f| format!("{}:{}", f.path, f.line)).collect()
+    }
+
+    #[test]
+    fn stale_documents_are_found() {
+        let tree = Tree::of(&[("docs/a.md", "one"), ("docs/b.md", "two")]);
+        let generated =
+            [("docs/a.md", "one".to_string()), ("docs/b.md", "2".into()), ("docs/c.md", "3".into())];
+        assert_eq!(places(&stale(&tree, &generated)), ["docs/b.md:0", "docs/c.md:0"]);
     }
 
     #[test]
