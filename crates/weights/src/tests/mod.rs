@@ -1,5 +1,8 @@
 //! The whole way from a checkpoint to a read cache, interruptions and damage included.
 
+mod headers;
+mod sources;
+
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
