@@ -64,6 +64,16 @@ impl<'a> Group<'a> {
         steps.first_chunk().expect("rows are padded to whole groups")
     }
 
+    /// Likewise of rows `first..first + T`.
+    #[inline(always)]
+    fn codes_of<const T: usize, const STEPS: usize>(&self, first: usize) -> [&'a [[u8; 4]; STEPS]; T] {
+        let mut codes = [&[[0; 4]; STEPS]; T];
+        for t in 0..T {
+            codes[t] = self.codes(first + t);
+        }
+        codes
+    }
+
     /// Activation scale of row `i` of the block.
     #[inline(always)]
     fn scale(&self, i: usize) -> f32 {

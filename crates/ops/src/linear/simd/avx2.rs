@@ -136,12 +136,16 @@ fn dot_bytes<const T: usize, const STEPS: usize, const LIMIT: usize>(
     acc: &mut [Lanes; T],
 ) {
     let factor = _mm256_set1_epi16(factor);
-    for start in (0..STEPS).step_by(LIMIT) {
+    for (index, steps) in steps.as_chunks::<LIMIT>().0.iter().enumerate() {
+        let mut now = [&[[0; 4]; LIMIT]; T];
+        for t in 0..T {
+            now[t] = &codes[t].as_chunks().0[index];
+        }
         let mut part = [[_mm256_setzero_si256(); 2]; T];
-        for i in start..start + LIMIT {
+        for i in 0..LIMIT {
             let w = load(&steps[i]);
             for t in 0..T {
-                let a = broadcast(codes[t][i]);
+                let a = broadcast(now[t][i]);
                 for h in 0..2 {
                     part[t][h] = _mm256_add_epi16(part[t][h], _mm256_maddubs_epi16(w[h], a));
                 }
@@ -169,11 +173,13 @@ fn block_bytes<
     s: &Scales,
     acc: &mut [TileAcc],
 ) {
-    let codes: [_; T] = std::array::from_fn(|t| group.codes::<STEPS>(first + t));
-    let mut sums: [Lanes; T] = std::array::from_fn(|t| {
-        let start = if ZERO { 0 } else { group.correction(first + t) };
-        [_mm256_set1_epi32(start); 2]
-    });
+    let codes = group.codes_of::<T, STEPS>(first);
+    let mut sums = [[_mm256_setzero_si256(); 2]; T];
+    if !ZERO {
+        for t in 0..T {
+            sums[t] = [_mm256_set1_epi32(group.correction(first + t)); 2];
+        }
+    }
     for plane in 0..PLANES {
         let steps = group.steps[plane * STEPS..].first_chunk().expect("a plane of steps");
         dot_bytes::<T, STEPS, LIMIT>(steps, &codes, 1 << (4 * plane), &mut sums);
@@ -232,7 +238,7 @@ fn block_words<const T: usize, const STEPS: usize, const ZERO: bool>(
     s: &Scales,
     acc: &mut [TileAcc],
 ) {
-    let codes: [_; T] = std::array::from_fn(|t| group.codes::<STEPS>(first + t));
+    let codes = group.codes_of::<T, STEPS>(first);
     let sums = dot_words::<T, STEPS>(steps_of(group), &codes);
     for t in 0..T {
         chain::<ZERO>(group, first + t, to_floats(sums[t]), s, &mut acc[first + t]);
@@ -284,13 +290,16 @@ fn rows_words_of_bytes(group: &Group<'_>, acc: &mut [TileAcc]) {
 #[inline]
 #[target_feature(enable = "avx2,fma")]
 fn join(upper: __m256i, lower: __m256i) -> __m256 {
-    let join = |upper, lower| {
-        let (upper, lower) = (_mm256_cvtepi32_pd(upper), _mm256_cvtepi32_pd(lower));
-        _mm256_cvtpd_ps(_mm256_fmadd_pd(upper, _mm256_set1_pd(256.0), lower))
-    };
-    let a = join(_mm256_castsi256_si128(upper), _mm256_castsi256_si128(lower));
-    let b = join(_mm256_extracti128_si256::<1>(upper), _mm256_extracti128_si256::<1>(lower));
+    let a = join_half(_mm256_castsi256_si128(upper), _mm256_castsi256_si128(lower));
+    let b = join_half(_mm256_extracti128_si256::<1>(upper), _mm256_extracti128_si256::<1>(lower));
     _mm256_set_m128(b, a)
+}
+
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+fn join_half(upper: __m128i, lower: __m128i) -> __m128 {
+    let (upper, lower) = (_mm256_cvtepi32_pd(upper), _mm256_cvtepi32_pd(lower));
+    _mm256_cvtpd_ps(_mm256_fmadd_pd(upper, _mm256_set1_pd(256.0), lower))
 }
 
 /// A16 against I16: codes are 256·upper + lower, each of which sums up in 32 bits (255·32768·128 < 2^31).

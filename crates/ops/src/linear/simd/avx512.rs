@@ -90,11 +90,15 @@ fn dot<const T: usize, const S: usize, const STEPS: usize, const BYTES: bool>(
     codes: &[&[[u8; 4]; STEPS]; T],
 ) -> [__m512i; T] {
     let mut acc = [[_mm512_setzero_si512(); S]; T];
-    for start in (0..STEPS).step_by(S) {
+    for (index, steps) in steps.as_chunks::<S>().0.iter().enumerate() {
+        let mut now = [&[[0; 4]; S]; T];
+        for t in 0..T {
+            now[t] = &codes[t].as_chunks().0[index];
+        }
         for j in 0..S {
-            let w = load(&steps[start + j]);
+            let w = load(&steps[j]);
             for t in 0..T {
-                let a = _mm512_set1_epi32(i32::from_le_bytes(codes[t][start + j]));
+                let a = _mm512_set1_epi32(i32::from_le_bytes(now[t][j]));
                 acc[t][j] = match BYTES {
                     true => _mm512_dpbusd_epi32(acc[t][j], w, a),
                     false => _mm512_dpwssd_epi32(acc[t][j], w, a),
@@ -124,7 +128,7 @@ fn block<const T: usize, const S: usize, const STEPS: usize, const ZERO: bool, c
     s: &Scales,
     acc: &mut [TileAcc],
 ) {
-    let codes: [_; T] = std::array::from_fn(|t| group.codes::<STEPS>(first + t));
+    let codes = group.codes_of::<T, STEPS>(first);
     let sums = dot::<T, S, STEPS, BYTES>(steps_of(group), &codes);
     for t in 0..T {
         let mut sum = sums[t];
@@ -178,13 +182,16 @@ fn rows_words_of_bytes(group: &Group<'_>, acc: &mut [TileAcc]) {
 #[inline]
 #[target_feature(enable = "avx512f,avx512dq")]
 fn join(upper: __m512i, lower: __m512i) -> __m512 {
-    let join = |upper, lower| {
-        let (upper, lower) = (_mm512_cvtepi32_pd(upper), _mm512_cvtepi32_pd(lower));
-        _mm512_cvtpd_ps(_mm512_fmadd_pd(upper, _mm512_set1_pd(256.0), lower))
-    };
-    let a = join(_mm512_castsi512_si256(upper), _mm512_castsi512_si256(lower));
-    let b = join(_mm512_extracti64x4_epi64::<1>(upper), _mm512_extracti64x4_epi64::<1>(lower));
+    let a = join_half(_mm512_castsi512_si256(upper), _mm512_castsi512_si256(lower));
+    let b = join_half(_mm512_extracti64x4_epi64::<1>(upper), _mm512_extracti64x4_epi64::<1>(lower));
     _mm512_insertf32x8::<1>(_mm512_castps256_ps512(a), b)
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn join_half(upper: __m256i, lower: __m256i) -> __m256 {
+    let (upper, lower) = (_mm512_cvtepi32_pd(upper), _mm512_cvtepi32_pd(lower));
+    _mm512_cvtpd_ps(_mm512_fmadd_pd(upper, _mm512_set1_pd(256.0), lower))
 }
 
 /// A16 against I16: codes are 256·upper + lower, each of which sums up in 32 bits.

@@ -17,11 +17,14 @@ use super::Step;
 /// Steps of 4 k in a k tile.
 const TILE_STEPS: usize = 16;
 
+/// 16 bytes of two rows, side by side.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn load16(bytes: &[u8; 16]) -> __m128i {
-    // SAFETY: 16 readable bytes; the load needs no alignment.
-    unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
+fn load_pair<const N: usize>(plane: &[u8; N], low: usize, high: usize) -> __m256i {
+    let low: &[u8; 16] = plane[low..].first_chunk().expect("a plane holds eight rows");
+    let high: &[u8; 16] = plane[high..].first_chunk().expect("a plane holds eight rows");
+    // SAFETY: 16 readable bytes each; the loads need no alignment.
+    unsafe { _mm256_loadu2_m128i(high.as_ptr().cast(), low.as_ptr().cast()) }
 }
 
 /// Stores eight rows of a step: rows 0..8 (`half` 0) or 8..16.
@@ -40,12 +43,12 @@ fn store(step: &mut Step, half: usize, v: __m256i) {
 fn columns<const STRIDE: usize, const N: usize>(plane: &[u8; N], at: usize) -> [__m256i; 8] {
     let mut out = [_mm256_setzero_si256(); 8];
     for q in 0..2 {
-        let piece = |row: usize| {
-            let bytes = plane[at + STRIDE * row + 16 * q..].first_chunk();
-            load16(bytes.expect("a plane holds eight rows"))
-        };
         // Rows i and i + 4 share a register, so that nothing has to cross its halves later.
-        let r: [__m256i; 4] = std::array::from_fn(|i| _mm256_set_m128i(piece(i + 4), piece(i)));
+        let mut r = [_mm256_setzero_si256(); 4];
+        for i in 0..4 {
+            let low = at + 16 * q + STRIDE * i;
+            r[i] = load_pair(plane, low, low + 4 * STRIDE);
+        }
         let (a, b) = (_mm256_unpacklo_epi32(r[0], r[1]), _mm256_unpacklo_epi32(r[2], r[3]));
         let (c, d) = (_mm256_unpackhi_epi32(r[0], r[1]), _mm256_unpackhi_epi32(r[2], r[3]));
         out[4 * q] = _mm256_unpacklo_epi64(a, b);
