@@ -74,7 +74,9 @@ impl Bench {
     fn linear(&self, format: WeightFormat, acts: Acts) {
         let k = 2048;
         let cold = COLD_BYTES * 8 / (format.bits() * k) / 16 * 16;
-        for (what, n, rows) in [("decode", cold, 1), ("2 rows", cold, 2), ("prefill 512", 256, 512)] {
+        for (what, n, rows) in
+            [("decode", cold, 1), ("2 rows", cold, 2), ("1 row cached", 128, 1), ("prefill 512", 128, 512)]
+        {
             let desc = linear::Desc { n, k, format, acts, bias: false };
             let matrix = Matrix::new(format, n, k);
             let weight = random_weights(matrix.code_bytes(), matrix.scale_bytes());

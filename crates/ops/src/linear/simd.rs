@@ -18,6 +18,7 @@ use super::acts::ActRows;
 use super::entries::Entries;
 use super::layout::{Matrix, TILE_ROWS};
 use crate::format::{ACT_GROUP, Acts, WeightFormat};
+use crate::simd::per_level;
 use crate::{HostArgs, HostExec, Level};
 
 /// Rows that share one unpacking of a weight group: their codes and sums stay in the second-level cache.
@@ -132,6 +133,7 @@ pub(crate) struct Product<'a> {
     codes: &'a [u8],
     scales: &'a [u8],
     input: ActRows<'a>,
+    level: Level,
     kernel: Kernel,
 }
 
@@ -145,7 +147,7 @@ impl<'a> Product<'a> {
     ) -> Self {
         assert!(exec.level > Level::Scalar, "scalar runs are the reference's");
         let kernel = kernel(exec.level, matrix.format, input.acts);
-        Product { matrix, codes, scales, input, kernel }
+        Product { matrix, codes, scales, input, level: exec.level, kernel }
     }
 
     /// Calls `sink(tile, outputs)` for every row tile in `tiles`; `outputs[i]` belongs to activation row
@@ -171,20 +173,17 @@ impl<'a> Product<'a> {
         if offset == 0 && !zero {
             return;
         }
-        let group = self.matrix.format.group();
+        let group = self.matrix.format.group() * self.input.acts.code_bytes();
         for &row in rows {
-            let mut put = |sum: i32| match zero {
-                true => scratch.sums.push(sum as f32),
-                false => scratch.corrections.push(-offset * sum),
-            };
-            let codes = self.input.codes(row as usize);
-            match self.input.acts {
-                Acts::A8 => codes.chunks_exact(group).for_each(|g| {
-                    put(g.iter().map(|&code| i32::from(code as i8)).sum());
-                }),
-                Acts::A16 => codes.as_chunks().0.chunks_exact(group).for_each(|g| {
-                    put(g.iter().map(|&code| i32::from(i16::from_le_bytes(code))).sum());
-                }),
+            for codes in self.input.codes(row as usize).chunks_exact(group) {
+                let sum = match self.input.acts {
+                    Acts::A8 => per_level!(self.level, sum8(codes: &[u8]) -> i32),
+                    Acts::A16 => per_level!(self.level, sum16(codes: &[u8]) -> i32),
+                };
+                match zero {
+                    true => scratch.sums.push(sum as f32),
+                    false => scratch.corrections.push(-offset * sum),
+                }
             }
         }
     }
@@ -223,6 +222,25 @@ impl<'a> Product<'a> {
             unsafe { (self.kernel.rows)(&group, acc) };
         }
     }
+}
+
+#[inline(always)]
+fn sum8(codes: &[u8]) -> i32 {
+    let mut sum = 0;
+    for code in codes {
+        sum += i32::from(*code as i8);
+    }
+    sum
+}
+
+#[inline(always)]
+fn sum16(codes: &[u8]) -> i32 {
+    let codes = codes.as_chunks().0;
+    let mut sum = 0;
+    for code in codes {
+        sum += i32::from(i16::from_le_bytes(*code));
+    }
+    sum
 }
 
 /// Calls `work(segment, tiles)` on the workers, so that every row tile of every segment is met once. A segment is

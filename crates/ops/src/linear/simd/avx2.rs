@@ -136,7 +136,9 @@ fn dot_bytes<const T: usize, const STEPS: usize, const LIMIT: usize>(
     acc: &mut [Lanes; T],
 ) {
     let factor = _mm256_set1_epi16(factor);
-    for (index, steps) in steps.as_chunks::<LIMIT>().0.iter().enumerate() {
+    let parts = steps.as_chunks::<LIMIT>().0;
+    for index in 0..parts.len() {
+        let steps = &parts[index];
         let mut now = [&[[0; 4]; LIMIT]; T];
         for t in 0..T {
             now[t] = &codes[t].as_chunks().0[index];
@@ -197,8 +199,10 @@ fn rows_bytes<const STEPS: usize, const LIMIT: usize, const PLANES: usize, const
 ) {
     let s = scales::<ZERO>(group);
     let together = acc.len() / TOGETHER * TOGETHER;
-    for first in (0..together).step_by(TOGETHER) {
+    let mut first = 0;
+    while first < together {
         block_bytes::<TOGETHER, STEPS, LIMIT, PLANES, ZERO>(group, first, &s, acc);
+        first += TOGETHER;
     }
     for i in together..acc.len() {
         block_bytes::<1, STEPS, LIMIT, PLANES, ZERO>(group, i, &s, acc);
@@ -250,8 +254,10 @@ fn block_words<const T: usize, const STEPS: usize, const ZERO: bool>(
 fn rows_words<const STEPS: usize, const ZERO: bool>(group: &Group<'_>, acc: &mut [TileAcc]) {
     let s = scales::<ZERO>(group);
     let together = acc.len() / TOGETHER * TOGETHER;
-    for first in (0..together).step_by(TOGETHER) {
+    let mut first = 0;
+    while first < together {
         block_words::<TOGETHER, STEPS, ZERO>(group, first, &s, acc);
+        first += TOGETHER;
     }
     for i in together..acc.len() {
         block_words::<1, STEPS, ZERO>(group, i, &s, acc);
@@ -276,7 +282,9 @@ fn rows_words_of_bytes(group: &Group<'_>, acc: &mut [TileAcc]) {
     let mut wide: Words = [[0; 4]; 64];
     for i in 0..acc.len() {
         let codes: &[[u8; 4]; 32] = group.codes(i);
-        for (j, half) in codes.as_flattened().as_chunks::<32>().0.iter().enumerate() {
+        let parts = codes.as_flattened().as_chunks::<32>().0;
+        for j in 0..parts.len() {
+            let half = &parts[j];
             let [a, b] = load_halves(half);
             store_words(&mut wide, 2 * j, _mm256_cvtepi8_epi16(a));
             store_words(&mut wide, 2 * j + 1, _mm256_cvtepi8_epi16(b));
@@ -310,7 +318,9 @@ fn rows_split_words(group: &Group<'_>, acc: &mut [TileAcc]) {
     let mask = _mm256_set1_epi16(255);
     for i in 0..acc.len() {
         let codes: &Words = group.codes(i);
-        for (j, part) in codes.as_flattened().as_chunks::<32>().0.iter().enumerate() {
+        let parts = codes.as_flattened().as_chunks::<32>().0;
+        for j in 0..parts.len() {
+            let part = &parts[j];
             let [a, b] = load_halves(part);
             let v = _mm256_set_m128i(b, a);
             store_words(&mut planes[0], j, _mm256_srai_epi16::<8>(v));

@@ -90,7 +90,9 @@ fn dot<const T: usize, const S: usize, const STEPS: usize, const BYTES: bool>(
     codes: &[&[[u8; 4]; STEPS]; T],
 ) -> [__m512i; T] {
     let mut acc = [[_mm512_setzero_si512(); S]; T];
-    for (index, steps) in steps.as_chunks::<S>().0.iter().enumerate() {
+    let parts = steps.as_chunks::<S>().0;
+    for index in 0..parts.len() {
+        let steps = &parts[index];
         let mut now = [&[[0; 4]; S]; T];
         for t in 0..T {
             now[t] = &codes[t].as_chunks().0[index];
@@ -144,8 +146,10 @@ fn block<const T: usize, const S: usize, const STEPS: usize, const ZERO: bool, c
 fn rows<const STEPS: usize, const ZERO: bool, const BYTES: bool>(group: &Group<'_>, acc: &mut [TileAcc]) {
     let s = scales::<ZERO>(group);
     let together = acc.len() / TOGETHER * TOGETHER;
-    for first in (0..together).step_by(TOGETHER) {
+    let mut first = 0;
+    while first < together {
         block::<TOGETHER, 2, STEPS, ZERO, BYTES>(group, first, &s, acc);
+        first += TOGETHER;
     }
     for i in together..acc.len() {
         block::<1, 8, STEPS, ZERO, BYTES>(group, i, &s, acc);
@@ -170,7 +174,9 @@ fn rows_words_of_bytes(group: &Group<'_>, acc: &mut [TileAcc]) {
     let mut wide: Words = [[0; 4]; 64];
     for i in 0..acc.len() {
         let codes: &[[u8; 4]; 32] = group.codes(i);
-        for (j, part) in codes.as_flattened().as_chunks::<32>().0.iter().enumerate() {
+        let parts = codes.as_flattened().as_chunks::<32>().0;
+        for j in 0..parts.len() {
+            let part = &parts[j];
             store_words(&mut wide, j, _mm512_cvtepi8_epi16(load_halves(part)));
         }
         let [sums] = dot::<1, 8, 64, false>(steps_of(group), &[&wide]);
@@ -201,7 +207,9 @@ fn rows_split_words(group: &Group<'_>, acc: &mut [TileAcc]) {
     let mut planes: [Words; 2] = [[[0; 4]; 64]; 2];
     for i in 0..acc.len() {
         let codes: &Words = group.codes(i);
-        for (j, part) in codes.as_flattened().as_chunks::<64>().0.iter().enumerate() {
+        let parts = codes.as_flattened().as_chunks::<64>().0;
+        for j in 0..parts.len() {
+            let part = &parts[j];
             let v = load(part);
             store_words(&mut planes[0], j, _mm512_srai_epi16::<8>(v));
             store_words(&mut planes[1], j, _mm512_and_si512(v, _mm512_set1_epi16(255)));

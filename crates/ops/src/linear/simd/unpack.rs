@@ -71,7 +71,10 @@ fn nibbles(v: __m256i) -> [__m256i; 2] {
 /// plane of H6 follows it.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn nibble_tile<const TWO_BIT: bool>(tile: &[u8], mut put: impl FnMut(usize, usize, __m256i)) {
+fn nibble_tile<const N: usize, const TWO_BIT: bool>(
+    tile: &[u8; N],
+    mut put: impl FnMut(usize, usize, __m256i),
+) {
     let plane: &[u8; 512] = tile.first_chunk().expect("a 4-bit plane");
     // Column 4·pair + 2·half + r of the 2-bit plane belongs to both lanes of the pair.
     let upper = match tile[512..].first_chunk() {
@@ -81,10 +84,10 @@ fn nibble_tile<const TWO_BIT: bool>(tile: &[u8], mut put: impl FnMut(usize, usiz
     let two = _mm256_set1_epi8(0x30);
     for pair in 0..2 {
         let packed = columns::<64, 512>(plane, 32 * pair);
-        for (d, packed) in packed.into_iter().enumerate() {
+        for d in 0..8 {
             let (odd, half, r) = (d / 4, d / 2 % 2, d % 2);
             let step = 4 * (2 * pair + odd) + 2 * r;
-            let [mut low, mut high] = nibbles(packed);
+            let [mut low, mut high] = nibbles(packed[d]);
             if TWO_BIT {
                 // Bits 0-1, 2-3 (low, even and odd lane), 4-5, 6-7 (high) move to bits 4-5.
                 let u = upper[4 * pair + 2 * half + r];
@@ -104,14 +107,13 @@ fn nibble_tile<const TWO_BIT: bool>(tile: &[u8], mut put: impl FnMut(usize, usiz
 /// Calls `put(step, half, bytes)` for a k tile's 8-bit plane.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn byte_tile(tile: &[u8], mut put: impl FnMut(usize, usize, __m256i)) {
-    let plane: &[u8; 1024] = tile.first_chunk().expect("an 8-bit plane");
+fn byte_tile(plane: &[u8; 1024], mut put: impl FnMut(usize, usize, __m256i)) {
     for p in 0..2 {
         for pair in 0..2 {
             let packed = columns::<64, 1024>(plane, 512 * p + 32 * pair);
-            for (d, bytes) in packed.into_iter().enumerate() {
+            for d in 0..8 {
                 let (odd, half, word) = (d / 4, d / 2 % 2, d % 2);
-                put(4 * (2 * pair + odd) + 2 * p + word, half, bytes);
+                put(4 * (2 * pair + odd) + 2 * p + word, half, packed[d]);
             }
         }
     }
@@ -120,16 +122,20 @@ fn byte_tile(tile: &[u8], mut put: impl FnMut(usize, usize, __m256i)) {
 /// Codes of an I4 (as stored: +8) or H4 group as bytes.
 #[target_feature(enable = "avx2")]
 pub(super) fn bytes_of_4(group: &[u8], out: &mut [Step]) {
-    for (tile, out) in group.chunks_exact(512).zip(out.chunks_exact_mut(TILE_STEPS)) {
-        nibble_tile::<false>(tile, |step, half, v| store(&mut out[step], half, v));
+    let (tiles, out) = (group.as_chunks::<512>().0, out.as_chunks_mut::<TILE_STEPS>().0);
+    for i in 0..tiles.len() {
+        let (tile, out) = (&tiles[i], &mut out[i]);
+        nibble_tile::<512, false>(tile, |step, half, v| store(&mut out[step], half, v));
     }
 }
 
 /// Codes of an H6 group as bytes.
 #[target_feature(enable = "avx2")]
 pub(super) fn bytes_of_6(group: &[u8], out: &mut [Step]) {
-    for (tile, out) in group.chunks_exact(768).zip(out.chunks_exact_mut(TILE_STEPS)) {
-        nibble_tile::<true>(tile, |step, half, v| store(&mut out[step], half, v));
+    let (tiles, out) = (group.as_chunks::<768>().0, out.as_chunks_mut::<TILE_STEPS>().0);
+    for i in 0..tiles.len() {
+        let (tile, out) = (&tiles[i], &mut out[i]);
+        nibble_tile::<768, true>(tile, |step, half, v| store(&mut out[step], half, v));
     }
 }
 
@@ -137,7 +143,9 @@ pub(super) fn bytes_of_6(group: &[u8], out: &mut [Step]) {
 #[target_feature(enable = "avx2")]
 pub(super) fn bytes_of_8<const SIGNED: bool>(group: &[u8], out: &mut [Step]) {
     let flip = _mm256_set1_epi8(if SIGNED { -128 } else { 0 });
-    for (tile, out) in group.chunks_exact(1024).zip(out.chunks_exact_mut(TILE_STEPS)) {
+    let (tiles, out) = (group.as_chunks::<1024>().0, out.as_chunks_mut::<TILE_STEPS>().0);
+    for i in 0..tiles.len() {
+        let (tile, out) = (&tiles[i], &mut out[i]);
         byte_tile(tile, |step, half, v| store(&mut out[step], half, _mm256_xor_si256(v, flip)));
     }
 }
@@ -147,8 +155,10 @@ pub(super) fn bytes_of_8<const SIGNED: bool>(group: &[u8], out: &mut [Step]) {
 pub(super) fn nibbles_of_8<const SIGNED: bool>(group: &[u8], out: &mut [Step]) {
     let flip = _mm256_set1_epi8(if SIGNED { -128 } else { 0 });
     let (low, high) = out.split_at_mut(group.len() / 64);
-    let out = low.chunks_exact_mut(TILE_STEPS).zip(high.chunks_exact_mut(TILE_STEPS));
-    for (tile, (low, high)) in group.chunks_exact(1024).zip(out) {
+    let (low, high) = (low.as_chunks_mut::<TILE_STEPS>().0, high.as_chunks_mut::<TILE_STEPS>().0);
+    let tiles = group.as_chunks::<1024>().0;
+    for i in 0..tiles.len() {
+        let (tile, low, high) = (&tiles[i], &mut low[i], &mut high[i]);
         byte_tile(tile, |step, half, v| {
             let [l, h] = nibbles(_mm256_xor_si256(v, flip));
             store(&mut low[step], half, l);
@@ -160,7 +170,7 @@ pub(super) fn nibbles_of_8<const SIGNED: bool>(group: &[u8], out: &mut [Step]) {
 /// Stores a byte step as its two word steps; `upper` holds the words' upper bytes.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn store_words(out: &mut [Step], step: usize, half: usize, lower: __m256i, upper: __m256i) {
+fn store_words(out: &mut [Step; 2 * TILE_STEPS], step: usize, half: usize, lower: __m256i, upper: __m256i) {
     let rows_a = _mm256_castsi256_ps(_mm256_unpacklo_epi8(lower, upper));
     let rows_b = _mm256_castsi256_ps(_mm256_unpackhi_epi8(lower, upper));
     let first = _mm256_shuffle_ps::<0b10_00_10_00>(rows_a, rows_b);
@@ -180,8 +190,10 @@ fn signs(v: __m256i) -> __m256i {
 #[target_feature(enable = "avx2")]
 pub(super) fn words_of_i4(group: &[u8], out: &mut [Step]) {
     let eight = _mm256_set1_epi8(8);
-    for (tile, out) in group.chunks_exact(512).zip(out.chunks_exact_mut(2 * TILE_STEPS)) {
-        nibble_tile::<false>(tile, |step, half, v| {
+    let (tiles, out) = (group.as_chunks::<512>().0, out.as_chunks_mut::<{ 2 * TILE_STEPS }>().0);
+    for i in 0..tiles.len() {
+        let (tile, out) = (&tiles[i], &mut out[i]);
+        nibble_tile::<512, false>(tile, |step, half, v| {
             let v = _mm256_sub_epi8(v, eight);
             store_words(out, step, half, v, signs(v));
         });
@@ -191,23 +203,33 @@ pub(super) fn words_of_i4(group: &[u8], out: &mut [Step]) {
 /// Codes of an H4 group as words.
 #[target_feature(enable = "avx2")]
 pub(super) fn words_of_h4(group: &[u8], out: &mut [Step]) {
-    for (tile, out) in group.chunks_exact(512).zip(out.chunks_exact_mut(2 * TILE_STEPS)) {
-        nibble_tile::<false>(tile, |step, half, v| store_words(out, step, half, v, _mm256_setzero_si256()));
+    let (tiles, out) = (group.as_chunks::<512>().0, out.as_chunks_mut::<{ 2 * TILE_STEPS }>().0);
+    for i in 0..tiles.len() {
+        let (tile, out) = (&tiles[i], &mut out[i]);
+        nibble_tile::<512, false>(tile, |step, half, v| {
+            store_words(out, step, half, v, _mm256_setzero_si256())
+        });
     }
 }
 
 /// Codes of an H6 group as words.
 #[target_feature(enable = "avx2")]
 pub(super) fn words_of_6(group: &[u8], out: &mut [Step]) {
-    for (tile, out) in group.chunks_exact(768).zip(out.chunks_exact_mut(2 * TILE_STEPS)) {
-        nibble_tile::<true>(tile, |step, half, v| store_words(out, step, half, v, _mm256_setzero_si256()));
+    let (tiles, out) = (group.as_chunks::<768>().0, out.as_chunks_mut::<{ 2 * TILE_STEPS }>().0);
+    for i in 0..tiles.len() {
+        let (tile, out) = (&tiles[i], &mut out[i]);
+        nibble_tile::<768, true>(tile, |step, half, v| {
+            store_words(out, step, half, v, _mm256_setzero_si256())
+        });
     }
 }
 
 /// Codes of an I8 (`SIGNED`) or H8 group as words.
 #[target_feature(enable = "avx2")]
 pub(super) fn words_of_8<const SIGNED: bool>(group: &[u8], out: &mut [Step]) {
-    for (tile, out) in group.chunks_exact(1024).zip(out.chunks_exact_mut(2 * TILE_STEPS)) {
+    let (tiles, out) = (group.as_chunks::<1024>().0, out.as_chunks_mut::<{ 2 * TILE_STEPS }>().0);
+    for i in 0..tiles.len() {
+        let (tile, out) = (&tiles[i], &mut out[i]);
         byte_tile(tile, |step, half, v| {
             let upper = if SIGNED { signs(v) } else { _mm256_setzero_si256() };
             store_words(out, step, half, v, upper);
@@ -218,9 +240,12 @@ pub(super) fn words_of_8<const SIGNED: bool>(group: &[u8], out: &mut [Step]) {
 /// Codes of an I16 group as words.
 #[target_feature(enable = "avx2")]
 pub(super) fn words_of_16(group: &[u8], out: &mut [Step]) {
-    for (tile, out) in group.chunks_exact(2048).zip(out.chunks_exact_mut(2 * TILE_STEPS)) {
+    let (tiles, out) = (group.as_chunks::<2048>().0, out.as_chunks_mut::<{ 2 * TILE_STEPS }>().0);
+    for i in 0..tiles.len() {
+        let (tile, out) = (&tiles[i], &mut out[i]);
         let mut uppers = [[_mm256_setzero_si256(); 2]; TILE_STEPS];
-        byte_tile(tile, |step, half, v| uppers[step][half] = v);
-        byte_tile(&tile[1024..], |step, half, v| store_words(out, step, half, v, uppers[step][half]));
+        let planes = tile.as_chunks::<1024>().0;
+        byte_tile(&planes[0], |step, half, v| uppers[step][half] = v);
+        byte_tile(&planes[1], |step, half, v| store_words(out, step, half, v, uppers[step][half]));
     }
 }
