@@ -42,7 +42,7 @@ impl Options {
     /// For an answer to a rendered conversation. Tools of a template whose grammar is not read here are
     /// refused.
     pub fn chat(tokenizer: &Tokenizer, prompt: &Rendered, tools: &[Tool]) -> Result<Options> {
-        let source = tokenizer.template()?.source();
+        let source = tokenizer.template()?.source(!tools.is_empty());
         let grammar = if tools.is_empty() { None } else { Some(tools::required(source)?) };
         let thinks = reasoning::detect(source);
         Ok(Options {

@@ -77,6 +77,8 @@ pub struct Template {
     rules: GuardRules,
     variables: Vec<(String, String)>,
     quirks: Quirks,
+    /// Used instead when tools are sent.
+    tool_use: Option<Box<Template>>,
 }
 
 /// The words of `raise_exception`, to tell a template's refusal from its failure.
@@ -113,6 +115,7 @@ impl Template {
             rules: GuardRules::new(specials.spellings.iter().map(String::as_str), source),
             variables: specials.variables.clone(),
             quirks: Quirks::default(),
+            tool_use: None,
         };
         template.quirks = template.probe();
         Ok(template)
@@ -120,26 +123,43 @@ impl Template {
 
     /// The same template with another clock.
     pub fn with_clock(mut self, clock: Clock) -> Template {
+        self.tool_use = self.tool_use.map(|other| Box::new(other.with_clock(clock.clone())));
         set_clock(&mut self.env, clock);
         self
     }
 
-    /// The template's text.
-    pub fn source(&self) -> &str {
-        &self.source
+    /// The same template with another for conversations with tools (an empty list of tools included), as
+    /// models have that publish one named `tool_use`.
+    pub fn with_tool_use(mut self, other: Template) -> Template {
+        self.tool_use = Some(Box::new(other));
+        self
+    }
+
+    /// The template's text; with `tools`, that of the one for conversations with tools.
+    pub fn source(&self, tools: bool) -> &str {
+        &self.chosen(tools).source
+    }
+
+    fn chosen(&self, tools: bool) -> &Template {
+        match &self.tool_use {
+            Some(other) if tools => other,
+            _ => self,
+        }
     }
 
     /// Renders a conversation. Text parts are joined, arguments given as a string are parsed, and null or
     /// absent content becomes "" where the template can't take it.
     pub fn render(&self, conversation: &Conversation) -> Result<Rendered> {
         check_limits(conversation)?;
-        self.render_json(conversation, normalised(&conversation.messages, self.quirks)?)
+        let chosen = self.chosen(conversation.tools.is_some());
+        chosen.render_json(conversation, normalised(&conversation.messages, chosen.quirks)?)
     }
 
     /// Renders a conversation with its messages unchanged, as the reference library does.
     pub fn render_as_given(&self, conversation: &Conversation) -> Result<Rendered> {
         check_limits(conversation)?;
-        self.render_json(conversation, as_given(&conversation.messages))
+        let chosen = self.chosen(conversation.tools.is_some());
+        chosen.render_json(conversation, as_given(&conversation.messages))
     }
 
     fn render_json(&self, conversation: &Conversation, messages: Vec<Json>) -> Result<Rendered> {

@@ -80,8 +80,12 @@ impl Tokenizer {
         inner.set_encode_special_tokens(true);
         let mut tokenizer = assemble(inner, &path, spelling)?;
         tokenizer.specials.variables = named_tokens(&config);
-        if let Some(source) = template_source(folder, &config)? {
-            tokenizer.template = Some(Template::new(&source, &tokenizer.specials)?);
+        if let Some((source, tool_use)) = template_source(folder, &config)? {
+            let template = Template::new(&source, &tokenizer.specials)?;
+            tokenizer.template = Some(match tool_use {
+                Some(source) => template.with_tool_use(Template::new(&source, &tokenizer.specials)?),
+                None => template,
+            });
         }
         let generation = read_object(&folder.join("generation_config.json"), MAX_CONFIG_BYTES)?;
         tokenizer.eos = tokenizer.find_eos(&generation.unwrap_or_default());
@@ -314,19 +318,23 @@ fn named_tokens(config: &Map<String, Value>) -> Vec<(String, String)> {
     named.collect()
 }
 
-/// chat_template.jinja, else the config's template (or, of several, the one named `default`).
-fn template_source(folder: &Path, config: &Map<String, Value>) -> Result<Option<String>> {
+/// chat_template.jinja, else the config's template; of several, the one named `default`, and the one named
+/// `tool_use` if there is one.
+fn template_source(folder: &Path, config: &Map<String, Value>) -> Result<Option<(String, Option<String>)>> {
     let path = folder.join("chat_template.jinja");
     if let Some(source) = read_capped(&path, MAX_TEMPLATE_BYTES)? {
-        return Ok(Some(source));
+        return Ok(Some((source, None)));
     }
     match config.get("chat_template") {
         None | Some(Value::Null) => Ok(None),
-        Some(Value::String(source)) => Ok(Some(source.clone())),
+        Some(Value::String(source)) => Ok(Some((source.clone(), None))),
         Some(Value::Array(all)) => {
-            let default = all.iter().find(|entry| entry["name"] == "default");
-            match default.and_then(|entry| entry["template"].as_str()) {
-                Some(source) => Ok(Some(source.to_string())),
+            let named = |name: &str| {
+                let entry = all.iter().find(|entry| entry["name"] == name)?;
+                entry["template"].as_str().map(str::to_string)
+            };
+            match named("default") {
+                Some(source) => Ok(Some((source, named("tool_use")))),
                 None => {
                     let why = "none of its templates is named default";
                     let hint = "put the right one into chat_template.jinja";

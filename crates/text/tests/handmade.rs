@@ -88,6 +88,19 @@ fn the_template_file_wins_and_generation_config_adds_end_tokens() {
 }
 
 #[test]
+fn a_template_for_tools_is_used_with_tools() {
+    let config = json!({"chat_template": [
+        {"name": "tool_use", "template": "tools"}, {"name": "default", "template": "default"}]});
+    let folder =
+        folder(&[("tokenizer.json", common::byte_tokenizer(&ADDED)), ("tokenizer_config.json", config)]);
+    let tokenizer = Tokenizer::open(folder.path()).unwrap();
+    let template = tokenizer.template().unwrap();
+    let render = |tools| template.render(&Conversation { tools, ..chat(json!([])) }).unwrap().text;
+    assert_eq!((render(None).as_str(), render(Some(vec![])).as_str()), ("default", "tools"));
+    assert_eq!((template.source(false), template.source(true)), ("default", "tools"));
+}
+
+#[test]
 fn damaged_folders_are_named() {
     let good = || common::byte_tokenizer(&ADDED);
     let with = |pointer: &str, value: Value| {

@@ -5,8 +5,8 @@ mod common;
 use std::path::Path;
 use std::sync::Arc;
 
-use serde_json::Value;
-use text::{Conversation, Specials, Template};
+use serde_json::{Value, json};
+use text::{Conversation, Specials, Template, tools};
 
 /// Cases (template × conversation) that give the expected text, byte for byte, or the expected refusal.
 /// Raise it when more pass; it must not fall.
@@ -45,6 +45,16 @@ fn template(folder: &Path, family: &str, facts: &Value) -> base::Result<Template
     Ok(template.with_clock(Arc::new(|| NOW)))
 }
 
+/// Every published template: its name, the facts about it, and itself.
+fn templates(folder: &Path) -> Vec<(String, Value, Template)> {
+    let families = common::json(&folder.join("templates/families.json"));
+    let published = families.as_object().unwrap().iter();
+    let published = published.filter(|(family, _)| folder.join(format!("templates/{family}.jinja")).exists());
+    published
+        .map(|(family, facts)| (family.clone(), facts.clone(), template(folder, family, facts).unwrap()))
+        .collect()
+}
+
 /// `None` if the case passes, else what is wrong.
 fn outcome(expected: &Path, case: &Value, template: &Template) -> Option<String> {
     let name = case["name"].as_str().unwrap();
@@ -81,20 +91,11 @@ fn outcome(expected: &Path, case: &Value, template: &Template) -> Option<String>
 fn templates_give_the_text_of_transformers() {
     let Some(folder) = common::data("chat") else { return };
     let cases = common::json(&folder.join("cases.json"));
-    let families = common::json(&folder.join("templates/families.json"));
     let (mut passed, mut all, mut required) = (0, 0, Vec::new());
-    for (family, facts) in families.as_object().unwrap() {
-        if !folder.join(format!("templates/{family}.jinja")).exists() {
-            continue;
-        }
-        let template = template(&folder, family, facts);
+    for (family, _, template) in templates(&folder) {
         for case in cases.as_array().unwrap() {
             all += 1;
-            let wrong = match &template {
-                Ok(template) => outcome(&folder.join("expected").join(family), case, template),
-                Err(fault) => Some(fault.to_string()),
-            };
-            match wrong {
+            match outcome(&folder.join("expected").join(&family), case, &template) {
                 None => passed += 1,
                 Some(wrong) => {
                     let line = format!("{family}/{}: {wrong}", case["name"].as_str().unwrap());
@@ -114,18 +115,71 @@ fn templates_give_the_text_of_transformers() {
 fn normalising_changes_nothing_that_works() {
     let Some(folder) = common::data("chat") else { return };
     let cases = common::json(&folder.join("cases.json"));
-    let families = common::json(&folder.join("templates/families.json"));
-    for (family, facts) in families.as_object().unwrap() {
-        if !folder.join(format!("templates/{family}.jinja")).exists() {
-            continue;
-        }
-        let Ok(template) = template(&folder, family, facts) else { continue };
+    for (_, _, template) in templates(&folder) {
         for case in cases.as_array().unwrap() {
             let conversation = conversation(case);
             if let Ok(given) = template.render_as_given(&conversation) {
                 let normal = template.render(&conversation).unwrap();
-                assert_eq!(normal.text, given.text, "{family}/{}", case["name"]);
+                assert_eq!(normal.text, given.text, "{}", case["name"]);
             }
         }
+    }
+}
+
+/// Grammars are told by a template's own marks; those without a parser are refused by name.
+#[test]
+fn grammars_are_detected_from_real_templates() {
+    let Some(folder) = common::data("chat") else { return };
+    let mut seen = 0;
+    for (family, facts, template) in templates(&folder) {
+        let Some(want) = facts["toolcall_grammar"].as_str() else { continue };
+        let source = template.source(true);
+        // Their syntax is that of qwen_xml; both versions of DSML have the same marks.
+        let name = match want {
+            "step" | "nemotron3" => "qwen_xml",
+            "dsml_v32" | "dsml_v4" => "dsml",
+            other => other,
+        };
+        seen += 1;
+        match tools::detect(source) {
+            Some(grammar) => assert_eq!(grammar.name(), want, "{family}"),
+            None => {
+                let fault = tools::required(source).unwrap_err().to_string();
+                assert!(fault.contains(name) && want != "hermes", "{family}: {fault}, not {name}");
+            }
+        }
+    }
+    assert!(seen >= 25, "{seen} templates");
+}
+
+/// A schema of the given depth with objects, enums, patterns and long limits.
+fn schema(depth: usize) -> Value {
+    if depth == 0 {
+        return json!({"type": "string", "pattern": "^(a|b)+$", "maxLength": 100_000, "enum": ["a", "b"]});
+    }
+    json!({"type": "object", "description": "nested | more", "required": ["first"], "properties": {
+        "first": schema(depth - 1), "second": {"type": "array", "items": schema(depth - 1)}}})
+}
+
+/// Clients send dozens of nested tools; a template that takes a small tool takes them too, in time.
+#[test]
+fn large_nested_tool_sets_render() {
+    let Some(folder) = common::data("chat") else { return };
+    let tool = |index: usize, depth: usize| {
+        json!({"type": "function", "function": {"name": format!("tool_{index}"), "description": "Does it.",
+            "parameters": schema(depth)}})
+    };
+    let asked = |tools: Vec<Value>| Conversation {
+        messages: vec![text::chat::Message::text("user", "Hi")],
+        tools: serde_json::from_value(json!(tools)).unwrap(),
+        add_generation_prompt: true,
+        ..Conversation::default()
+    };
+    let large = asked((0..32).map(|index| tool(index, 6)).collect());
+    for (family, _, template) in templates(&folder) {
+        let (small, large) = (template.render(&asked(vec![tool(0, 1)])), template.render(&large));
+        let shows = small.is_ok_and(|prompt| prompt.text.contains("tool_0"));
+        let all = large.is_ok_and(|prompt| prompt.text.contains("tool_31"));
+        assert_eq!(shows, all, "{family}");
     }
 }
