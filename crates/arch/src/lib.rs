@@ -16,7 +16,7 @@ pub use families::read;
 pub use lower::lower;
 pub use manifest::{Entry, EntryKind, ExpertEntry, Manifest, RowSlice, Source, Transform};
 pub use model::{Attention, Ffn, GatedDelta, Layer, Mixer, Model, Moe, Rope};
-pub use program::{Buffer, BufferId, Operand, Program, Rows, StateSpec, Step, Table};
+pub use program::{Buffer, BufferId, CONTEXT_STEP, Operand, Program, Rows, StateSpec, Step, Table};
 pub use recipe::{Profile, Recipe, RoleClass};
 pub use role::{Part, Role};
 

@@ -6,8 +6,8 @@ use ops::{Acts, Dims, OpDesc};
 
 use crate::model::{Attention, Ffn, GatedDelta, Mixer, Model, Moe};
 use crate::program::{
-    Buffer, BufferId, Operand, Program, RouterBuffers, Rows, StateId, StateKind, StateSpec, Step, Table,
-    probe,
+    Buffer, BufferId, CONTEXT_STEP, Operand, Program, RouterBuffers, Rows, StateId, StateKind, StateSpec,
+    Step, Table, probe,
 };
 use crate::recipe::{Recipe, RoleClass};
 use crate::role::{Part, Role};
@@ -47,6 +47,10 @@ pub fn lower(model: &Model, recipe: &Recipe) -> Result<Program, base::Refusal> {
     if let Some(error) = lowering.error {
         return Err(error);
     }
+    // The head runs once per block of rows: what it reads of the chunk must outlive all of them.
+    let end = lowering.steps.len() as u32 - 1;
+    let kept = lowering.buffers.iter_mut().filter(|b| b.rows == Rows::Chunk && b.last >= head);
+    kept.for_each(|b| b.last = end);
     let has_attention = model.layers.iter().any(|l| matches!(l.mixer, Mixer::Attention(_)));
     Ok(Program {
         family: model.family,
@@ -138,9 +142,11 @@ impl Lowering<'_> {
     }
 
     fn state(&mut self, kind: StateKind, desc: &OpDesc, index: usize) -> StateId {
-        let [one, two] = self.probed(desc, index, |n| Dims { rows: 1, context: n, sequences: 1 });
+        let dims = |n| Dims { rows: 1, context: n * CONTEXT_STEP, sequences: 1 };
+        let [one, two] = self.probed(desc, index, dims);
         let layer = self.layer.expect("only layers keep state");
-        self.states.push(StateSpec { layer, kind, fixed_bytes: 2 * one - two, token_bytes: two - one });
+        let token_bytes = (two - one) / CONTEXT_STEP;
+        self.states.push(StateSpec { layer, kind, fixed_bytes: 2 * one - two, token_bytes });
         StateId(self.states.len() as u32 - 1)
     }
 

@@ -77,6 +77,9 @@ pub enum StateKind {
     Delta,
 }
 
+/// Contexts are multiples of this (a block of attention), so that a state's size is linear in the context.
+pub const CONTEXT_STEP: usize = 64;
+
 /// State of one layer: `fixed_bytes + context · token_bytes` for each sequence slot. A new sequence starts from
 /// zeros.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,6 +97,7 @@ pub struct StateSpec {
 impl StateSpec {
     /// Bytes of one sequence slot.
     pub fn sequence_bytes(&self, context: usize) -> usize {
+        debug_assert!(context.is_multiple_of(CONTEXT_STEP));
         self.fixed_bytes + context * self.token_bytes
     }
 }

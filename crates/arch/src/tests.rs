@@ -85,7 +85,7 @@ fn buffers_are_written_before_they_are_read_and_shapes_fit() {
     for fixture in ["qwen3_moe", "qwen3_next"] {
         let model = model(fixture, "config.json");
         let program = lower(&model, &Profile::Default.recipe()).unwrap();
-        let dims = ops::Dims { rows: 7, context: 96, sequences: 2 };
+        let dims = ops::Dims { rows: 7, context: 128, sequences: 2 };
         let mut written = std::collections::BTreeSet::new();
         for step in &program.steps {
             let shapes = step.desc.shapes(dims);
@@ -104,7 +104,7 @@ fn buffers_are_written_before_they_are_read_and_shapes_fit() {
                     }
                     Operand::State(id) => {
                         let state = &program.states[id.0 as usize];
-                        assert_eq!(2 * state.sequence_bytes(96), spec.bytes, "{}", step.name);
+                        assert_eq!(2 * state.sequence_bytes(128), spec.bytes, "{}", step.name);
                     }
                     _ => {}
                 }

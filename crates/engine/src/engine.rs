@@ -130,7 +130,7 @@ impl Engine {
         let maxima = Maxima {
             rows: options.chunk.max(options.sequences),
             head_rows: options.head_rows.min(options.chunk.max(options.sequences)),
-            context: options.context,
+            context: options.context.next_multiple_of(arch::CONTEXT_STEP),
             sequences: options.sequences,
         };
         let host = HostExecutor::bind(program, weights, exec, maxima)?;

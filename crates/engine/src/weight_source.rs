@@ -10,3 +10,14 @@ pub trait WeightSource: Send + Sync {
     /// All expert blocks of a layer, contiguous, by expert id.
     fn experts(&self, layer: LayerId) -> &[u8];
 }
+
+/// Experts aliased to the mapped cache file: no copy.
+impl WeightSource for weights::Cache {
+    fn dense(&self, role: Role) -> &[u8] {
+        weights::Cache::dense(self, role)
+    }
+
+    fn experts(&self, layer: LayerId) -> &[u8] {
+        weights::Cache::experts(self, layer)
+    }
+}
