@@ -86,14 +86,28 @@ impl std::fmt::Display for Mismatch {
 /// every written byte; guards behind operands and operands that are only read must be untouched. An op
 /// without SIMD is compared with itself: it must write everything and nothing else.
 pub fn check<D: Op>(case: &Case<D>, exec: &HostExec, fault: Option<Fault>) -> Result<(), Mismatch> {
-    let want = run(case, POISON[0], |args| case.desc.reference(args))?;
+    against(case, &defined(case)?, exec, fault)
+}
+
+/// What the definition writes.
+fn defined<D: Op>(case: &Case<D>) -> Result<Vec<Vec<u8>>, Mismatch> {
+    run(case, POISON[0], |args| case.desc.reference(args))
+}
+
+/// [`check`] against what the definition wrote.
+fn against<D: Op>(
+    case: &Case<D>,
+    want: &[Vec<u8>],
+    exec: &HostExec,
+    fault: Option<Fault>,
+) -> Result<(), Mismatch> {
     let mut got = run(case, POISON[1], |args| run_on(&case.desc, exec, args))?;
     if let Some(fault) = fault {
         let bytes = &mut got[fault.operand];
         let bit = fault.bit % (8 * bytes.len());
         bytes[bit / 8] ^= 1 << (bit % 8);
     }
-    compare(case, What::Result, &want, &got)
+    compare(case, What::Result, want, &got)
 }
 
 /// Runs the case's rows in pieces, one after the other, and compares with all at once: one by one, and in
@@ -156,33 +170,38 @@ pub fn check_op<D: Op>() -> Result<Report, String> {
         true => [Level::Avx2, Level::Avx512].into_iter().partition(|l| *l <= Level::detect()),
         false => (vec![Level::Scalar], Vec::new()),
     };
+    let pools: Vec<HostExec> =
+        levels.iter().flat_map(|l| [HostExec::new(*l, 1), HostExec::new(*l, 2)]).collect();
+    let scalar = HostExec::new(Level::Scalar, 1);
     let mut row_cases = 0;
     for case in &cases {
         case.desc
             .validate()
             .map_err(|e| format!("{} ({}): its own case is refused: {e}", D::NAME, case.name))?;
-        let scalar = HostExec::new(Level::Scalar, 1);
+        let want = defined(case).map_err(|e| format!("definition: {e}"))?;
         let by_rows = check_rows(case, &scalar);
         row_cases += usize::from(by_rows.is_some());
-        by_rows.unwrap_or(Ok(())).map_err(|e| format!("scalar: {e}"))?;
-    }
-    for (level, threads) in levels.iter().flat_map(|l| [(*l, 1), (*l, 2)]) {
-        let exec = HostExec::new(level, threads);
-        for case in &cases {
-            let result = check(case, &exec, None).and_then(|()| check_rows(case, &exec).unwrap_or(Ok(())));
-            result.map_err(|e| format!("{}, {threads} threads: {e}", level.name()))?;
+        by_rows.unwrap_or(Ok(())).map_err(|e| format!("definition: {e}"))?;
+        for exec in &pools {
+            let result =
+                against(case, &want, exec, None).and_then(|()| check_rows(case, exec).unwrap_or(Ok(())));
+            result.map_err(|e| format!("{}, {} threads: {e}", exec.level.name(), exec.threads()))?;
         }
     }
     Ok(Report { op: D::NAME, cases: cases.len(), row_cases, levels, skipped })
 }
 
-/// Plants one flipped bit in every written operand of every case; each must be caught.
+/// Plants one flipped bit in every written operand of some cases of an op, spread over its list; each must be
+/// caught.
 pub fn check_faults<D: Op>() -> Result<(), String> {
     let exec = HostExec::new(Level::detect(), 1);
-    for (seed, case) in D::cases().iter().enumerate() {
+    let cases = D::cases();
+    let apart = (cases.len() / LEAST_CASES).max(1);
+    for (seed, case) in cases.iter().enumerate().step_by(apart) {
+        let want = defined(case).map_err(|e| format!("definition: {e}"))?;
         for (operand, spec) in case.shapes().writes.iter().enumerate().filter(|(_, s)| s.bytes > 0) {
             let bit = (seed + 1).wrapping_mul(0x9E37_79B9) % (8 * spec.bytes);
-            match check(case, &exec, Some(Fault { operand, bit })) {
+            match against(case, &want, &exec, Some(Fault { operand, bit })) {
                 Err(e) if e.byte == bit / 8 && e.operand == spec.name && e.differing == 1 => {}
                 other => {
                     let place = format!("bit {bit} of {}", spec.name);

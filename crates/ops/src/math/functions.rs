@@ -141,3 +141,20 @@ pub fn gelu_tanh(x: f32) -> f32 {
     let z = x * fma(x * x, GELU_3, GELU_1);
     one_nan(x / (1.0 + exp(-z)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_document_states_these_constants() {
+        let document = include_str!("../../../../docs/arithmetic.md");
+        let single = [LOG2E, LN2, LN2_HI, LN2_LO, EXP_HIGHEST, GELU_1, GELU_3].map(f32::to_bits);
+        let constants = single.into_iter().chain([SQRT_HALF]).map(|c| vec![c]);
+        for list in constants.chain([EXP.to_vec(), LOG.to_vec(), TANH.to_vec()]) {
+            let words: Vec<String> = list.iter().map(|c| format!("{c:08x}")).collect();
+            let words = format!("`{}`", words.join(" "));
+            assert!(document.contains(&words), "{words}");
+        }
+    }
+}
