@@ -1,0 +1,123 @@
+#!/usr/bin/env bash
+# Checks and measures a machine with binaries built elsewhere: no Rust is needed on it.
+#
+#   scripts/machine_check.sh BIN_DIR [PHASE ...]     phases: conformance identity digest build bench (default: all)
+#
+# BIN_DIR holds `krasis` (release build) and, for the first two phases, the test binaries `conformance`
+# (crate ops) and `identity` (crate engine), built for a checkout at the path where this one lies.
+# Prints a table last. Scratch files go to ${TMPDIR:-/tmp} and are removed.
+set -uo pipefail
+bin=$(cd "${1:?usage: machine_check.sh BIN_DIR [PHASE ...]}" && pwd)
+shift
+phases=${*:-conformance identity digest build bench}
+scratch=$(mktemp -d "${TMPDIR:-/tmp}/krasis-check.XXXXXX")
+trap 'rm -rf "$scratch"' EXIT
+export KRASIS_HOME=$scratch/home
+rows=()
+failed=0
+row() { rows+=("$(printf '%-12s %-34s %s' "$1" "$2" "$3")"); }
+fail() { row "$1" "$2" "FAILED: $3"; failed=1; }
+
+conformance() {
+  if "$bin/conformance" --nocapture >"$scratch/conformance.log" 2>&1; then
+    row conformance "every op, every level, 1 and 2 threads" "ok"
+  else
+    fail conformance "every op, every level" "see the log above"
+    tail -n 40 "$scratch/conformance.log"
+  fi
+  grep -E 'avx512|skipped' "$scratch/conformance.log" | sort | uniq -c | head -n 40
+}
+
+identity() {
+  if "$bin/identity" --nocapture >"$scratch/identity.log" 2>&1; then
+    row identity "matrix on the core fixtures" "ok"
+  else
+    fail identity "matrix on the core fixtures" "see the log above"
+    tail -n 40 "$scratch/identity.log"
+  fi
+  grep -E 'rows, levels|skipped' "$scratch/identity.log"
+}
+
+# One conversation at every level and several thread counts: the digest must be one, here and on every machine.
+digest() {
+  local seen="" level threads line value
+  for level in scalar avx2 avx512; do
+    for threads in 1 3 "$(nproc)"; do
+      line=$("$bin/krasis" run "Tell me about the sea." --max-tokens 24 --digest --json \
+        --simd "$level" --threads "$threads" 2>"$scratch/digest.err" | tail -n 1)
+      value=$(printf '%s' "$line" | sed -n 's/.*"digest":"\([0-9a-f]*\)".*/\1/p')
+      if [ -z "$value" ]; then
+        row digest "$level, $threads threads" "skipped: $(tail -n 1 "$scratch/digest.err" | cut -c1-80)"
+      else
+        row digest "$level, $threads threads" "$value"
+        [ -z "$seen" ] || [ "$seen" = "$value" ] || fail digest "$level, $threads threads" "not $seen"
+        seen=$value
+      fi
+    done
+  done
+}
+
+# Builds the cache of an 8 GB checkpoint with few and all threads: equal bytes, bounded memory.
+build() {
+  local model=$scratch/model-8gb threads began peak rss pid sum first=""
+  began=$(date +%s.%N)
+  "$bin/krasis" synth --checkpoint "$model" --size 8GB >/dev/null 2>"$scratch/synth.err" ||
+    { fail build "synth 8 GB" "$(tail -n 1 "$scratch/synth.err")"; return; }
+  row build "synth $(du -sh --apparent-size "$model" | cut -f1)" "$(since "$began")"
+  for threads in "$(nproc)" 3; do
+    began=$(date +%s.%N)
+    peak=0
+    "$bin/krasis" build "$model" --threads "$threads" >"$scratch/build.log" 2>&1 &
+    pid=$!
+    while kill -0 "$pid" 2>/dev/null; do
+      rss=$(awk '/^RssAnon/ {print $2}' "/proc/$pid/status" 2>/dev/null || true)
+      [ "${rss:-0}" -gt "$peak" ] && peak=$rss
+      sleep 0.05
+    done
+    wait "$pid" || fail build "$threads threads" "$(tail -n 1 "$scratch/build.log")"
+    sum=$(find "$KRASIS_HOME" -name '*.kw' -size +100M -exec sha256sum {} + | cut -c1-16)
+    row build "$threads threads" "$(since "$began"), peak RssAnon $((peak / 1024)) MiB, sha256 $sum"
+    [ -z "$first" ] || [ "$first" = "$sum" ] || fail build "$threads threads" "other bytes"
+    first=$sum
+    [ "$threads" = 3 ] || find "$KRASIS_HOME" -name '*.kw' -size +100M -delete
+  done
+}
+
+bench() {
+  local level out
+  [ -d "$scratch/model-8gb" ] || { row bench "8 GB model" "skipped: phase build did not run"; return; }
+  for level in avx2 avx512; do
+    out=$("$bin/krasis" bench "$scratch/model-8gb" --prompt 512 --decode 48 --simd "$level" --json \
+      2>"$scratch/bench.err" | tail -n 1)
+    if [ -z "$out" ]; then
+      row bench "$level" "skipped: $(tail -n 1 "$scratch/bench.err" | cut -c1-80)"
+      continue
+    fi
+    printf '%s\n' "$out"
+    [ -z "${OUT:-}" ] || printf '%s\n' "$out" >>"$OUT/bench.jsonl"
+    row bench "$level" "$(figures "$out")"
+  done
+}
+
+# Picks named figures out of one line of JSON.
+figures() {
+  local name value text=""
+  for name in prefill_tok_s decode_tok_s read_gb_s machine_read_gb_s; do
+    value=$(printf '%s' "$1" | sed -n "s/.*\"$name\":\([-0-9.e+]*\).*/\1/p")
+    text="$text $name $(printf '%.2f' "${value:-0}")"
+  done
+  printf '%s' "$text"
+}
+
+since() { awk -v a="$1" -v b="$(date +%s.%N)" 'BEGIN { printf "%.1f s", b - a }'; }
+
+for phase in $phases; do
+  case $phase in
+  conformance | identity | digest | build | bench) "$phase" ;;
+  *) fail "$phase" "" "no such phase" ;;
+  esac
+done
+echo
+grep -m1 'model name' /proc/cpuinfo
+printf '%s\n' "${rows[@]}"
+exit $failed
