@@ -2,19 +2,24 @@
 //! a block is unpacked once for all of them. Integer sums are exact in any order; every float chain is per (row,
 //! head) and in the reference's order.
 
+use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 use std::cell::RefCell;
 
 use super::simd_gemm::{PANEL, Product, ROWS, avx2, avx512};
-use super::simd_softmax::{Item, Queries, Softmax, four};
+use super::simd_softmax::{Item, NO_SUMS, Partial, Queries, Softmax, Sums, four};
 use super::simd_unpack::Block;
 use super::{BLOCK, Desc, SPLIT};
-use crate::kv_write::layout::KvLayout;
+use crate::kv_write::layout::{KvLayout, Side};
+use crate::simd::per_level;
 use crate::simd_out::Out;
 use crate::{HostArgs, HostExec, Level, Row, args};
 
 /// Query heads × rows of a tile: unpacking a block costs about as much as multiplying it with four of them, and
 /// the outputs of 64 still fit L2.
 const TILE: usize = 64;
+
+/// Bytes of a cache line.
+const LINE: usize = 64;
 
 /// Workers over (run, KV head, tile); if these are too few for all workers, over splits as well.
 pub fn run(desc: &Desc, exec: &HostExec, mut args: HostArgs<'_>) {
@@ -57,12 +62,11 @@ pub fn run(desc: &Desc, exec: &HostExec, mut args: HostArgs<'_>) {
 }
 
 thread_local! {
-    static SCRATCH: RefCell<Scratch> = RefCell::default();
+    static SCRATCH: RefCell<Scratch> = RefCell::new(Scratch::new());
     static PARTIALS: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
 }
 
 /// What a worker holds while it walks the blocks of a tile.
-#[derive(Default)]
 struct Scratch {
     block: Block,
     queries: Queries,
@@ -70,6 +74,20 @@ struct Scratch {
     /// `[items][head_dim]`, of the split and of all splits so far.
     o_split: Vec<f32>,
     o_total: Vec<f32>,
+    sums: Box<Sums>,
+}
+
+impl Scratch {
+    fn new() -> Self {
+        Scratch {
+            block: Block::default(),
+            queries: Queries::default(),
+            items: Vec::new(),
+            o_split: Vec::new(),
+            o_total: Vec::new(),
+            sums: Box::new(NO_SUMS),
+        }
+    }
 }
 
 /// One run of the op.
@@ -159,13 +177,14 @@ impl Step<'_> {
     fn walk(&self, tile: Tile, split: usize, scratch: &mut Scratch) {
         let end = scratch.items[tile.count - 1].sees;
         let head = &self.state[self.layout.head_at(tile.seq, tile.kv_head)..][..self.layout.head_bytes()];
-        let Scratch { block, queries, items, o_split, .. } = scratch;
+        let Scratch { block, queries, items, o_split, sums, .. } = scratch;
         for first in (split * SPLIT..end.min((split + 1) * SPLIT)).step_by(BLOCK) {
             let count = BLOCK.min(end - first);
             // SAFETY: a level above Scalar has AVX2, and this is only run at such a level.
             unsafe { block.load(&self.layout, head, first, count) };
             let dim = self.desc.head_dim;
             for i in (0..items.len()).step_by(ROWS) {
+                self.fetch(head, first + BLOCK, end, i / ROWS, items.len() / ROWS);
                 let items: &mut [Item; ROWS] = (&mut items[i..i + ROWS]).try_into().expect("four items");
                 if items.iter().all(|item| item.sees <= first) {
                     continue;
@@ -174,10 +193,28 @@ impl Step<'_> {
                 let softmax = Softmax { desc: &self.desc, layout: &self.layout, block, first, count };
                 match self.level {
                     // SAFETY: the level is available (HostExec::new asserts it).
-                    Level::Avx512 => unsafe { four_avx512(softmax, queries, i, items, o) },
+                    Level::Avx512 => unsafe { four_avx512(softmax, queries, i, items, o, sums) },
                     // SAFETY: as above.
-                    _ => unsafe { four_avx2(softmax, queries, i, items, o) },
+                    _ => unsafe { four_avx2(softmax, queries, i, items, o, sums) },
                 }
+            }
+        }
+    }
+
+    /// Asks for part `part` of `parts` of the codes of the block at `first`, so that they come from memory while
+    /// the block before is worked on.
+    fn fetch(&self, head: &[u8], first: usize, end: usize, part: usize, parts: usize) {
+        if first >= end {
+            return;
+        }
+        let row_bytes = self.layout.row_bytes();
+        let bytes = BLOCK.min(end - first) * row_bytes;
+        let share = bytes.div_ceil(parts).next_multiple_of(LINE);
+        for side in [Side::K, Side::V] {
+            let codes = &head[self.layout.codes_at(side) + first * row_bytes..][..bytes];
+            for at in (part * share..((part + 1) * share).min(bytes)).step_by(LINE) {
+                // SAFETY: SSE is part of x86-64; a prefetch of an address in the slice touches nothing.
+                unsafe { _mm_prefetch::<_MM_HINT_T0>(codes.as_ptr().add(at).cast()) };
             }
         }
     }
@@ -190,11 +227,11 @@ impl Step<'_> {
             self.walk(tile, split, scratch);
             let dim = self.desc.head_dim;
             for i in 0..tile.count {
-                let item = &mut scratch.items[i];
-                let (m, l, seen) = (item.split.m, item.split.l, std::mem::take(&mut item.split.seen));
-                if seen {
+                let split = std::mem::take(&mut scratch.items[i].split);
+                if split.seen {
                     let next = &scratch.o_split[i * dim..][..dim];
-                    item.total.join(m, l, next, &mut scratch.o_total[i * dim..][..dim]);
+                    let (total, o) = (&mut scratch.items[i].total, &mut scratch.o_total[i * dim..][..dim]);
+                    merge(self.level, total, split, next, o);
                 }
             }
         }
@@ -230,8 +267,9 @@ impl Step<'_> {
                 let item = &mut scratch.items[i];
                 item.bad |= partial[3] != 0.0;
                 if partial[2] != 0.0 {
+                    let split = Partial { m: partial[0], l: partial[1], seen: true };
                     let o = &mut scratch.o_total[i * dim..][..dim];
-                    item.total.join(partial[0], partial[1], &partial[4..], o);
+                    merge(self.level, &mut item.total, split, &partial[4..], o);
                 }
             }
         }
@@ -244,11 +282,31 @@ impl Step<'_> {
         for (i, item) in scratch.items[..tile.count].iter().enumerate() {
             // SAFETY: (row, head) is this tile's alone.
             let out = unsafe { self.o.part(self.item_at(tile, i), dim) };
-            for (out, o) in out.iter_mut().zip(&scratch.o_total[i * dim..][..dim]) {
-                let value = o / item.total.l;
-                *out = if item.bad || value.is_nan() { f32::NAN } else { value };
-            }
+            let o = &scratch.o_total[i * dim..][..dim];
+            per_level!(self.level, divide(o: &[f32], item: &Item, out: &mut [f32]));
         }
+    }
+}
+
+/// [`Partial::join`] at a level.
+fn merge(level: Level, total: &mut Partial, split: Partial, next: &[f32], o: &mut [f32]) {
+    #[inline(always)]
+    fn join(total: &mut Partial, split: Partial, next: &[f32], o: &mut [f32]) {
+        total.join(split.m, split.l, next, o);
+    }
+    per_level!(level, join(total: &mut Partial, split: Partial, next: &[f32], o: &mut [f32]));
+}
+
+/// The output of an item: `o / l`, with one NaN for all that is not finite.
+#[inline(always)]
+fn divide(o: &[f32], item: &Item, out: &mut [f32]) {
+    if item.bad {
+        return out.fill(f32::NAN);
+    }
+    let o = &o[..out.len()];
+    for e in 0..out.len() {
+        let value = o[e] / item.total.l;
+        out[e] = if value.is_nan() { f32::NAN } else { value };
     }
 }
 
@@ -263,11 +321,20 @@ unsafe fn four_avx2(
     i: usize,
     items: &mut [Item; ROWS],
     o: &mut [f32],
+    sums: &mut Sums,
 ) {
-    four(softmax, queries, i, items, o, |product: Product<'_>, panels: usize, out: &mut [[i32; PANEL]]| {
-        // SAFETY: the caller promises AVX2.
-        unsafe { avx2(product, panels, out) }
-    });
+    four(
+        softmax,
+        queries,
+        i,
+        items,
+        o,
+        sums,
+        |product: Product<'_>, panels: usize, out: &mut [[i32; PANEL]]| {
+            // SAFETY: the caller promises AVX2.
+            unsafe { avx2(product, panels, out) }
+        },
+    );
 }
 
 /// [`four`] for AVX-512.
@@ -281,9 +348,18 @@ unsafe fn four_avx512(
     i: usize,
     items: &mut [Item; ROWS],
     o: &mut [f32],
+    sums: &mut Sums,
 ) {
-    four(softmax, queries, i, items, o, |product: Product<'_>, panels: usize, out: &mut [[i32; PANEL]]| {
-        // SAFETY: the caller promises AVX-512 F and VNNI.
-        unsafe { avx512(product, panels, out) }
-    });
+    four(
+        softmax,
+        queries,
+        i,
+        items,
+        o,
+        sums,
+        |product: Product<'_>, panels: usize, out: &mut [[i32; PANEL]]| {
+            // SAFETY: the caller promises AVX-512 F and VNNI.
+            unsafe { avx512(product, panels, out) }
+        },
+    );
 }

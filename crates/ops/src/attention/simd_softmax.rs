@@ -72,15 +72,18 @@ fn code_query(queries: &mut Queries, layout: &KvLayout, i: usize, q: &[f32]) {
         if layout.rotates(len) {
             rotate_wide(&mut x[..len]);
             let inverse = 1.0 / len as f32;
-            x.iter_mut().for_each(|x| *x *= inverse);
+            for x in &mut x {
+                *x *= inverse;
+            }
         }
         let mut codes = [0i32; SLICE];
         let scale = code_slice_wide(&x[..len], queries.max_code, &mut codes[..len]);
         queries.scales[i * layout.slices() + s] = scale;
         for plane in 0..queries.planes {
             let at = (plane * queries.items + i) * layout.head_dim + range.start;
-            for (out, code) in queries.codes[at..][..len].iter_mut().zip(&codes) {
-                *out = plane_of(*code, plane, queries.planes);
+            let (planes, out) = (queries.planes, &mut queries.codes[at..][..len]);
+            for e in 0..len {
+                out[e] = plane_of(codes[e], plane, planes);
             }
         }
     }
@@ -118,8 +121,9 @@ impl Partial {
         match self.factors(m, l) {
             None => o.copy_from_slice(next),
             Some((a, b)) => {
-                for (o, next) in o.iter_mut().zip(next) {
-                    *o = math::fma(*o, a, next * b);
+                let next = &next[..o.len()];
+                for e in 0..o.len() {
+                    o[e] = math::fma(o[e], a, next[e] * b);
                 }
             }
         }
@@ -151,8 +155,14 @@ pub struct Softmax<'a> {
     pub count: usize,
 }
 
-/// Sums of one plane, `[row][panel]`.
-type Sums<const N: usize> = [[i32; PANEL]; N];
+/// Sums of a product in both planes, `[plane][row, panel]`; kept from block to block so that it need not be
+/// cleared.
+pub type Sums = [[[i32; PANEL]; ROWS * SLICE / PANEL]; 2];
+
+/// No sums.
+pub const NO_SUMS: Sums = [[[0; PANEL]; ROWS * SLICE / PANEL]; 2];
+
+const _: () = assert!(KEY_PANELS <= SLICE / PANEL, "the sums of a block of keys fit");
 
 /// Items `i..i + 4` of a tile against one block; `o` are their outputs over the split, `[4][head_dim]`.
 #[inline(always)]
@@ -162,11 +172,12 @@ pub fn four(
     i: usize,
     items: &mut [Item; ROWS],
     o: &mut [f32],
+    sums: &mut Sums,
     gemm: impl Fn(Product<'_>, usize, &mut [[i32; PANEL]]),
 ) {
     let mut scores = [[0.0f32; BLOCK]; ROWS];
     for s in 0..softmax.layout.slices() {
-        add_scores(softmax, queries, i, s, &mut scores, &gemm);
+        add_scores(softmax, queries, i, s, &mut scores, sums, &gemm);
     }
     let mut p = [[0.0f32; BLOCK]; ROWS];
     let mut factors = [None; ROWS];
@@ -186,7 +197,7 @@ pub fn four(
         }
     }
     for s in 0..softmax.layout.slices() {
-        let good = add_values(softmax, s, &p, seen, factors, o, &gemm);
+        let good = add_values(softmax, s, &p, seen, factors, o, sums, &gemm);
         for (item, good) in items.iter_mut().zip(good) {
             item.bad |= !good;
         }
@@ -201,11 +212,11 @@ fn add_scores(
     i: usize,
     s: usize,
     scores: &mut [[f32; BLOCK]; ROWS],
+    sums: &mut Sums,
     gemm: &impl Fn(Product<'_>, usize, &mut [[i32; PANEL]]),
 ) {
     let (layout, block) = (softmax.layout, softmax.block);
     let panels = softmax.count.div_ceil(PANEL);
-    let mut sums: [Sums<{ ROWS * KEY_PANELS }>; 2] = [[[0; PANEL]; ROWS * KEY_PANELS]; 2];
     for plane in 0..queries.planes {
         let product = Product {
             rows: queries.rows(layout, plane, i, s),
@@ -247,28 +258,39 @@ fn join_planes(first: &[i32; PANEL], second: &[i32; PANEL], planes: usize) -> [f
     out
 }
 
+/// Floats that a loop treats alike: a vector of AVX2, half a one of AVX-512.
+const WIDTH: usize = 8;
+
+/// The largest of `top`; `None` if the largest of `worst`, magnitudes by their bits, is not finite.
+#[inline(always)]
+fn finite_top(worst: &[i32; WIDTH], top: &[f32; WIDTH]) -> Option<f32> {
+    let (mut magnitude, mut m) = (worst[0], top[0]);
+    for c in 1..WIDTH {
+        magnitude = if worst[c] > magnitude { worst[c] } else { magnitude };
+        m = if top[c] > m { top[c] } else { m };
+    }
+    (magnitude < f32::INFINITY.to_bits() as i32).then_some(m)
+}
+
 /// Scales the scores of the first `sees` positions; gives their maximum, exp(score - maximum) with zeros at
 /// masked positions, and the sum. `None` if a score is not finite.
 #[inline(always)]
 fn exponentials(scores: &[f32; BLOCK], scale: f32, sees: usize, p: &mut [f32; BLOCK]) -> Option<(f32, f32)> {
-    let mut scaled = [f32::NEG_INFINITY; BLOCK];
-    let mut worst = [0u32; 8];
-    let mut top = [f32::NEG_INFINITY; 8];
-    for j in 0..BLOCK {
-        let score = scores[j] * scale;
-        let seen = j < sees;
-        scaled[j] = if seen { score } else { f32::NEG_INFINITY };
-        let bits = if seen { score.to_bits() & 0x7fff_ffff } else { 0 };
-        worst[j % 8] = worst[j % 8].max(bits);
-        top[j % 8] = if scaled[j] > top[j % 8] { scaled[j] } else { top[j % 8] };
+    let (mut worst, mut top) = ([0i32; WIDTH], [f32::NEG_INFINITY; WIDTH]);
+    for j in (0..BLOCK).step_by(WIDTH) {
+        for c in 0..WIDTH {
+            let (score, seen) = (scores[j + c] * scale, ((j + c) as i32) < sees as i32);
+            let score = if seen { score } else { f32::NEG_INFINITY };
+            let magnitude = if seen { (score.to_bits() & 0x7fff_ffff) as i32 } else { 0 };
+            p[j + c] = score;
+            worst[c] = if magnitude > worst[c] { magnitude } else { worst[c] };
+            top[c] = if score > top[c] { score } else { top[c] };
+        }
     }
-    if worst.iter().any(|bits| *bits >= f32::INFINITY.to_bits()) {
-        return None;
-    }
-    let m = top.iter().copied().fold(f32::NEG_INFINITY, |a, b| if b > a { b } else { a });
-    for j in 0..BLOCK {
+    let m = finite_top(&worst, &top)?;
+    for p in p.iter_mut() {
         // exp(-inf) is 0.
-        p[j] = math::exp(scaled[j] - m);
+        *p = math::exp(*p - m);
     }
     let mut sums = [0.0f32; 4];
     for eight in p.chunks_exact(8) {
@@ -289,6 +311,7 @@ fn add_values(
     seen: [usize; ROWS],
     factors: [Option<(f32, f32)>; ROWS],
     o: &mut [f32],
+    sums: &mut Sums,
     gemm: &impl Fn(Product<'_>, usize, &mut [[i32; PANEL]]),
 ) -> [bool; ROWS] {
     let (layout, block) = (softmax.layout, softmax.block);
@@ -314,7 +337,6 @@ fn add_values(
     }
     let range = layout.slice(s);
     let panels = range.len() / PANEL;
-    let mut sums: [Sums<{ ROWS * SLICE / PANEL }>; 2] = [[[0; PANEL]; ROWS * SLICE / PANEL]; 2];
     for plane in 0..planes {
         let product = Product {
             rows: codes[plane].as_flattened(),
@@ -331,12 +353,19 @@ fn add_values(
         }
         let o = &mut o[row * layout.head_dim + range.start..][..range.len()];
         for (panel, o) in o.chunks_exact_mut(PANEL).enumerate() {
+            let o: &mut [f32; PANEL] = o.try_into().expect("a panel");
             let at = row * panels + panel;
             let sums = join_planes(&sums[0][at], &sums[1][at], planes);
             match factors[row] {
-                None => (0..PANEL).for_each(|c| o[c] = sums[c] * units[row]),
+                None => {
+                    for c in 0..PANEL {
+                        o[c] = sums[c] * units[row];
+                    }
+                }
                 Some((a, b)) => {
-                    (0..PANEL).for_each(|c| o[c] = math::fma(o[c], a, (sums[c] * units[row]) * b));
+                    for c in 0..PANEL {
+                        o[c] = math::fma(o[c], a, (sums[c] * units[row]) * b);
+                    }
                 }
             }
         }
@@ -355,18 +384,18 @@ fn code_weights(
     codes: &mut [i32; BLOCK],
 ) -> Option<f32> {
     let mut weights = [0.0f32; BLOCK];
-    let mut worst = [0u32; 8];
-    let mut top = [0.0f32; 8];
-    for j in 0..BLOCK {
-        let weight = p[j] * scales[j];
-        weights[j] = if j < sees { weight } else { 0.0 };
-        worst[j % 8] = worst[j % 8].max(weights[j].to_bits() & 0x7fff_ffff);
-        top[j % 8] = if weights[j] > top[j % 8] { weights[j] } else { top[j % 8] };
+    let (mut worst, mut top) = ([0i32; WIDTH], [0.0f32; WIDTH]);
+    for j in (0..BLOCK).step_by(WIDTH) {
+        for c in 0..WIDTH {
+            let weight = p[j + c] * scales[j + c];
+            let weight = if ((j + c) as i32) < sees as i32 { weight } else { 0.0 };
+            let magnitude = (weight.to_bits() & 0x7fff_ffff) as i32;
+            weights[j + c] = weight;
+            worst[c] = if magnitude > worst[c] { magnitude } else { worst[c] };
+            top[c] = if weight > top[c] { weight } else { top[c] };
+        }
     }
-    if worst.iter().any(|bits| *bits >= f32::INFINITY.to_bits()) {
-        return None;
-    }
-    let c = top.iter().copied().fold(0.0, |a, b| if b > a { b } else { a });
+    let c = finite_top(&worst, &top)?;
     if c < TINY {
         return Some(0.0);
     }

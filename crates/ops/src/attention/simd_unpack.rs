@@ -55,16 +55,8 @@ impl Block {
     #[target_feature(enable = "avx2")]
     pub unsafe fn load(&mut self, layout: &KvLayout, head: &[u8], first: usize, count: usize) {
         self.fit(layout);
-        for (side, scales) in [(Side::K, &mut self.k_scales), (Side::V, &mut self.v_scales)] {
-            let at = layout.scales_at(side) + 4 * first * layout.slices();
-            let stored = &head[at..][..4 * count * layout.slices()];
-            for (position, stored) in stored.chunks_exact(4 * layout.slices()).enumerate() {
-                for (scales, bytes) in scales.iter_mut().zip(stored.chunks_exact(4)) {
-                    scales[position] = f32::from_le_bytes(bytes.try_into().expect("four bytes"));
-                }
-            }
-            scales.iter_mut().for_each(|s| s[count..].fill(0.0));
-        }
+        spread(&head[layout.scales_at(Side::K) + 4 * first * layout.slices()..], count, &mut self.k_scales);
+        spread(&head[layout.scales_at(Side::V) + 4 * first * layout.slices()..], count, &mut self.v_scales);
         // SAFETY: the caller promises AVX2.
         unsafe {
             match layout.kv {
@@ -81,32 +73,53 @@ impl Block {
         let row_bytes = layout.row_bytes();
         let rows = |side| &head[layout.codes_at(side) + first * row_bytes..][..count * row_bytes];
         let (k, v) = (rows(Side::K), rows(Side::V));
-        // Past the last position its row is read again, for columns that are masked.
-        let row = |rows: &[u8], i: usize| rows[i.min(count - 1) * row_bytes..][..row_bytes].as_ptr();
-        for e in (0..layout.head_dim).step_by(PANEL) {
-            let panels = Self::key_panels_at(e / SLICE) + e % SLICE / 2;
-            for key in (0..count).step_by(8) {
-                let rows: [*const u8; 8] = std::array::from_fn(|i| row(k, key + i));
-                let at = panels + key / PANEL * (SLICE / 2);
+        // Rows in the order of memory, for the prefetcher.
+        for key in (0..count).step_by(8) {
+            let mut rows = [k.as_ptr(); 8];
+            for (i, r) in rows.iter_mut().enumerate() {
+                *r = row(k, row_bytes, key + i);
+            }
+            for e in (0..layout.head_dim).step_by(PANEL) {
+                let at = Self::key_panels_at(e / SLICE) + key / PANEL * (SLICE / 2) + e % SLICE / 2;
                 let out = self.k[at..][..8].as_mut_ptr().cast::<__m256i>();
                 // SAFETY: AVX2 by the caller; rows are whole, `e` lies in them, and eight pairs of panels follow
                 // `out`, of which eight keys are a half.
-                unsafe { transpose::<BITS>(rows, e, out.add(key % PANEL / 8)) };
+                unsafe { transpose::<BITS>(&rows, e, out.add(key % PANEL / 8)) };
             }
-            let out = self.v[Self::value_panels_at(e)..][..POSITION_PAIRS].as_mut_ptr().cast::<__m256i>();
-            for pair in 0..count.div_ceil(2) {
+        }
+        for pair in 0..count.div_ceil(2) {
+            let (even, odd) = (row(v, row_bytes, 2 * pair), row(v, row_bytes, 2 * pair + 1));
+            for e in (0..layout.head_dim).step_by(PANEL) {
+                let out = self.v[Self::value_panels_at(e) + pair].as_mut_ptr().cast::<__m256i>();
                 // SAFETY: as above; a pair of positions of a panel is two vectors.
                 unsafe {
-                    let a = widen::<BITS>(row(v, 2 * pair), e);
-                    let b = widen::<BITS>(row(v, 2 * pair + 1), e);
+                    let (a, b) = (widen::<BITS>(even, e), widen::<BITS>(odd, e));
                     let (low, high) = (_mm256_unpacklo_epi16(a, b), _mm256_unpackhi_epi16(a, b));
-                    let out = out.add(2 * pair);
                     _mm256_storeu_si256(out, _mm256_permute2x128_si256::<0x20>(low, high));
                     _mm256_storeu_si256(out.add(1), _mm256_permute2x128_si256::<0x31>(low, high));
                 }
             }
         }
     }
+}
+
+/// Scales `[position][slice]` of `count` positions as `[slice][position]`, 0 past them.
+fn spread(stored: &[u8], count: usize, scales: &mut [[f32; BLOCK]]) {
+    let slices = scales.len();
+    let stored = &stored[..4 * count * slices];
+    for (s, scales) in scales.iter_mut().enumerate() {
+        for position in 0..count {
+            let at = 4 * (position * slices + s);
+            scales[position] = f32::from_le_bytes(stored[at..at + 4].try_into().expect("four bytes"));
+        }
+        scales[count..].fill(0.0);
+    }
+}
+
+/// Row `i` of rows of `bytes`; past the last one the last again, for columns that are masked.
+#[inline(always)]
+fn row(rows: &[u8], bytes: usize, i: usize) -> *const u8 {
+    rows[(i * bytes).min(rows.len() - bytes)..][..bytes].as_ptr()
 }
 
 /// Codes `e..e + 16` of a row as i16 (the layout is drawn in [`crate::kv_write::layout`]).
@@ -116,21 +129,17 @@ impl Block {
 #[inline]
 #[target_feature(enable = "avx2")]
 unsafe fn widen<const BITS: u32>(row: *const u8, e: usize) -> __m256i {
-    let nibbles = |at: usize, upper: bool| {
-        // SAFETY: the group that holds `e` is in the row.
-        let bytes = unsafe { _mm_loadu_si128(row.add(at).cast()) };
-        let bytes = if upper { _mm_srli_epi16::<4>(bytes) } else { bytes };
-        _mm_and_si128(bytes, _mm_set1_epi8(15))
-    };
     // Four and six bits are moved to the top of the byte, widened with their sign, and moved down.
     match BITS {
         4 => {
-            let code = nibbles(e / 32 * 16, e % 32 >= 16);
+            // SAFETY: the group that holds `e` is in the row.
+            let code = unsafe { nibbles(row.add(e / 32 * 16), e % 32 >= 16) };
             _mm256_srai_epi16::<4>(_mm256_cvtepi8_epi16(_mm_slli_epi16::<4>(code)))
         }
         6 => {
             let group = e / 64 * 48;
-            let low = nibbles(group + e % 64 / 32 * 16, e % 32 >= 16);
+            // SAFETY: as above.
+            let low = unsafe { nibbles(row.add(group + e % 64 / 32 * 16), e % 32 >= 16) };
             // SAFETY: as above.
             let upper = unsafe { _mm_loadu_si128(row.add(group + 32).cast()) };
             let upper = _mm_srl_epi16(upper, _mm_cvtsi32_si128((e % 64 / 16 * 2) as i32));
@@ -145,6 +154,19 @@ unsafe fn widen<const BITS: u32>(row: *const u8, e: usize) -> __m256i {
     }
 }
 
+/// Sixteen nibbles, the upper or the lower ones of sixteen bytes.
+///
+/// # Safety
+/// Needs AVX2 and sixteen readable bytes.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn nibbles(bytes: *const u8, upper: bool) -> __m128i {
+    // SAFETY: the caller's promise.
+    let bytes = unsafe { _mm_loadu_si128(bytes.cast()) };
+    let bytes = if upper { _mm_srli_epi16::<4>(bytes) } else { bytes };
+    _mm_and_si128(bytes, _mm_set1_epi8(15))
+}
+
 /// Elements `e..e + 16` of eight keys, turned so that a vector holds one pair of elements of all eight; the
 /// vectors of successive pairs are two apart (a panel is sixteen keys wide).
 ///
@@ -152,9 +174,13 @@ unsafe fn widen<const BITS: u32>(row: *const u8, e: usize) -> __m256i {
 /// As [`widen`] for each row; `out` takes eight vectors two apart.
 #[inline]
 #[target_feature(enable = "avx2")]
-unsafe fn transpose<const BITS: u32>(rows: [*const u8; 8], e: usize, out: *mut __m256i) {
-    // SAFETY: the caller's promise.
-    let r = rows.map(|row| unsafe { widen::<BITS>(row, e) });
+unsafe fn transpose<const BITS: u32>(rows: &[*const u8; 8], e: usize, out: *mut __m256i) {
+    // No closures: they would not be compiled for AVX2.
+    let mut r = [_mm256_setzero_si256(); 8];
+    for i in 0..8 {
+        // SAFETY: the caller's promise.
+        r[i] = unsafe { widen::<BITS>(rows[i], e) };
+    }
     // Pairs of keys, then fours, then the two halves.
     let mut two = [_mm256_setzero_si256(); 8];
     for i in 0..4 {

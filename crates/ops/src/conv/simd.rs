@@ -82,14 +82,15 @@ fn scan(b: Block<'_>) {
     for i in 0..rows {
         let mut acc = [0.0f32; WIDE];
         for j in 0..b.kernel {
-            for ((acc, u), w) in acc.iter_mut().zip(input(i + j)).zip(&taps[j]) {
-                *acc = u.mul_add(*w, *acc);
+            let (u, w) = (input(i + j), &taps[j]);
+            for c in 0..n {
+                acc[c] = math::fma(u[c], w[c], acc[c]);
             }
         }
         // SAFETY: (row, block of channels) belongs to this block alone.
         let y = unsafe { b.y.part(b.y_at + i * b.channels + b.from, n) };
-        for (y, acc) in y.iter_mut().zip(&acc) {
-            *y = math::silu(*acc);
+        for c in 0..n {
+            y[c] = math::silu(acc[c]);
         }
     }
     for j in 0..past {

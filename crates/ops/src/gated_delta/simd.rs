@@ -109,7 +109,9 @@ fn prepare(inputs: &Inputs<'_>, head: usize, (first, count): (usize, usize), scr
         let row = &inputs.qkv[i * width..][..width];
         let q = &mut scratch.q[t * dk..][..dk];
         l2(&row[key_head * dk..][..dk], q);
-        q.iter_mut().for_each(|x| *x *= scale);
+        for x in 0..dk {
+            q[x] *= scale;
+        }
         l2(&row[(key_heads + key_head) * dk..][..dk], &mut scratch.k[t * dk..][..dk]);
         let (b, a) = (inputs.ba[i * 2 * value_heads + head], inputs.ba[(i * 2 + 1) * value_heads + head]);
         let d = math::exp(inputs.decay[head] * math::softplus(a + inputs.dt_bias[head]));
@@ -120,8 +122,9 @@ fn prepare(inputs: &Inputs<'_>, head: usize, (first, count): (usize, usize), scr
 #[inline(always)]
 fn l2(x: &[f32], out: &mut [f32]) {
     let r = 1.0 / (math::lane_dot_wide(x, x) + 1e-6).sqrt();
-    for (out, x) in out.iter_mut().zip(x) {
-        *out = x * r;
+    let out = &mut out[..x.len()];
+    for i in 0..x.len() {
+        out[i] = x[i] * r;
     }
 }
 
@@ -145,7 +148,7 @@ fn block<const W: usize>(
         &mut state[column..]
     } else {
         for row in 0..dk {
-            columns[row * W..][..W].copy_from_slice(&state[row * dv + column..][..W]);
+            *columns_of::<W>(columns, row * W) = *columns_of::<W>(state, row * dv + column);
         }
         &mut columns[..dk * W]
     };
@@ -155,13 +158,19 @@ fn block<const W: usize>(
         // SAFETY: (row, head, column) belongs to this block alone.
         let o = unsafe { inputs.o.part(((first + t) * value_heads + head) * dv + column, W) };
         let (q, k) = (&q[t * dk..][..dk], &k[t * dk..][..dk]);
-        o.copy_from_slice(&step::<W>(s, stride, q, k, v, gates[t]));
+        *columns_of::<W>(o, 0) = step::<W>(s, stride, q, k, v, gates[t]);
     }
     if !alone {
         for row in 0..dk {
-            state[row * dv + column..][..W].copy_from_slice(&columns[row * W..][..W]);
+            *columns_of::<W>(state, row * dv + column) = *columns_of::<W>(columns, row * W);
         }
     }
+}
+
+/// W neighbours of a row.
+#[inline(always)]
+fn columns_of<const W: usize>(s: &mut [f32], at: usize) -> &mut [f32; W] {
+    (&mut s[at..][..W]).try_into().expect("W columns")
 }
 
 /// One token on W columns; row r of the state is at `s[r * stride..][..W]`.
@@ -174,44 +183,49 @@ fn step<const W: usize>(
     v: &[f32; W],
     (d, beta): (f32, f32),
 ) -> [f32; W] {
-    // S·d is taken twice instead of stored once: the same product both times.
-    let r = lanes::<W>(k.len(), |row, acc| {
-        let (s, k): (&[f32; W], f32) = (s[row * stride..][..W].try_into().expect("W columns"), k[row]);
-        for c in 0..W {
-            acc[c] = (s[c] * d).mul_add(k, acc[c]);
-        }
-    });
+    let r = pass::<W, false>(s, stride, q, k, d, &[0.0; W]);
     let mut delta = [0.0f32; W];
     for c in 0..W {
         delta[c] = (v[c] - r[c]) * beta;
     }
-    lanes::<W>(k.len(), |row, acc| {
-        let s: &mut [f32; W] = (&mut s[row * stride..][..W]).try_into().expect("W columns");
-        let (k, q) = (k[row], q[row]);
-        for c in 0..W {
-            let new = k.mul_add(delta[c], s[c] * d);
-            s[c] = new;
-            acc[c] = new.mul_add(q, acc[c]);
-        }
-    })
+    pass::<W, true>(s, stride, q, k, d, &delta)
 }
 
-/// Runs `row` over the rows of the sixteen lanes, four lanes at a time, and adds the lanes up as the butterfly
-/// does (its additions commute, so lane 0's tree is everyone's).
+/// Walks the rows of the sixteen lanes, four lanes at a time, and adds the lanes up as the butterfly does (its
+/// additions commute, so lane 0's tree is everyone's). `(S·d)ᵀk`, or with `UPDATE` first `S = S·d + k·delta`, then
+/// `Sᵀq`: the product S·d is taken in both walks instead of stored in the first.
 #[inline(always)]
-fn lanes<const W: usize>(dk: usize, mut row: impl FnMut(usize, &mut [f32; W])) -> [f32; W] {
-    let per_lane = dk / LANES;
+fn pass<const W: usize, const UPDATE: bool>(
+    s: &mut [f32],
+    stride: usize,
+    q: &[f32],
+    k: &[f32],
+    d: f32,
+    delta: &[f32; W],
+) -> [f32; W] {
+    let per_lane = k.len() / LANES;
     let mut quads = [[0.0f32; W]; LANES / 4];
-    for (i, quad) in quads.iter_mut().enumerate() {
-        let mut lane = [[0.0f32; W]; 4];
+    for i in 0..LANES / 4 {
+        let mut lanes = [[0.0f32; W]; 4];
         for j in 0..per_lane {
-            row((4 * i) * per_lane + j, &mut lane[0]);
-            row((4 * i + 1) * per_lane + j, &mut lane[1]);
-            row((4 * i + 2) * per_lane + j, &mut lane[2]);
-            row((4 * i + 3) * per_lane + j, &mut lane[3]);
+            for l in 0..4 {
+                let lane = &mut lanes[l];
+                let row = (4 * i + l) * per_lane + j;
+                let s = columns_of::<W>(s, row * stride);
+                let (k, q) = (k[row], q[row]);
+                for c in 0..W {
+                    if UPDATE {
+                        let new = math::fma(k, delta[c], s[c] * d);
+                        s[c] = new;
+                        lane[c] = math::fma(new, q, lane[c]);
+                    } else {
+                        lane[c] = math::fma(s[c] * d, k, lane[c]);
+                    }
+                }
+            }
         }
         for c in 0..W {
-            quad[c] = (lane[0][c] + lane[1][c]) + (lane[2][c] + lane[3][c]);
+            quads[i][c] = (lanes[0][c] + lanes[1][c]) + (lanes[2][c] + lanes[3][c]);
         }
     }
     let mut sum = [0.0f32; W];

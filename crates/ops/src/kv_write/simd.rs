@@ -52,7 +52,7 @@ fn store(level: Level, layout: &KvLayout, side: Side, x: &[f32], row: &mut [u8],
 fn store_wide(layout: &KvLayout, side: Side, x: &[f32], row: &mut [u8], scales: &mut [u8]) {
     let mut codes = [0i32; MAX_HEAD_DIM];
     let mut rotated = [0.0f32; SLICE];
-    for (s, scale) in scales.chunks_exact_mut(4).enumerate() {
+    for s in 0..layout.slices() {
         let range = layout.slice(s);
         let mut slice = &x[range.clone()];
         if side == Side::K && layout.rotates(slice.len()) {
@@ -61,7 +61,7 @@ fn store_wide(layout: &KvLayout, side: Side, x: &[f32], row: &mut [u8], scales: 
             slice = &rotated[..slice.len()];
         }
         let value = code_slice_wide(slice, layout.kv.max_code(), &mut codes[range]);
-        scale.copy_from_slice(&value.to_le_bytes());
+        scales[4 * s..][..4].copy_from_slice(&value.to_le_bytes());
     }
     pack_wide(layout, &codes, row);
 }
@@ -76,11 +76,12 @@ pub fn code_slice_wide(x: &[f32], max_code: i32, codes: &mut [i32]) -> f32 {
     }
     let q = max_code as f32;
     let inv = q / amax;
-    for (x, code) in x.iter().zip(codes) {
-        let y = (x * inv).round_ties_even();
+    let codes = &mut codes[..x.len()];
+    for i in 0..x.len() {
+        let y = (x[i] * inv).round_ties_even();
         let y = if y > q { q } else { y };
         let y = if y < -q { -q } else { y };
-        *code = (y + ROUNDER).to_bits().wrapping_sub(ROUNDER.to_bits()) as i32;
+        codes[i] = (y + ROUNDER).to_bits().wrapping_sub(ROUNDER.to_bits()) as i32;
     }
     amax / q
 }
@@ -88,8 +89,8 @@ pub fn code_slice_wide(x: &[f32], max_code: i32, codes: &mut [i32]) -> f32 {
 /// [`super::coding::rotate`]; strides below a vector by shuffles of eight, the others by whole runs.
 #[inline(always)]
 pub fn rotate_wide(x: &mut [f32]) {
-    for eight in x.chunks_exact_mut(8) {
-        let e: &mut [f32; 8] = eight.try_into().expect("eight");
+    for first in (0..x.len()).step_by(8) {
+        let e: &mut [f32; 8] = (&mut x[first..first + 8]).try_into().expect("eight");
         let a = *e;
         let b = [
             a[0] + a[1],
@@ -124,12 +125,10 @@ pub fn rotate_wide(x: &mut [f32]) {
     }
     let mut stride = 8;
     while stride < x.len() {
-        for pair in x.chunks_exact_mut(2 * stride) {
-            let (low, high) = pair.split_at_mut(stride);
-            for (low, high) in low.chunks_exact_mut(8).zip(high.chunks_exact_mut(8)) {
-                for (a, b) in low.iter_mut().zip(high) {
-                    (*a, *b) = (*a + *b, *a - *b);
-                }
+        for first in (0..x.len()).step_by(2 * stride) {
+            let (low, high) = x[first..first + 2 * stride].split_at_mut(stride);
+            for i in 0..stride {
+                (low[i], high[i]) = (low[i] + high[i], low[i] - high[i]);
             }
         }
         stride *= 2;
@@ -139,29 +138,45 @@ pub fn rotate_wide(x: &mut [f32]) {
 /// [`KvLayout::pack_row`] sixteen codes at a time; `codes` are zero past head_dim.
 #[inline(always)]
 fn pack_wide(layout: &KvLayout, codes: &[i32; MAX_HEAD_DIM], row: &mut [u8]) {
+    let bytes = row.len();
     match layout.kv {
         KvFormat::K4 => {
-            for (out, codes) in row.chunks_exact_mut(16).zip(codes.chunks_exact(32)) {
-                pack_nibbles(codes, out);
+            for group in 0..bytes / 16 {
+                pack_nibbles(&codes[32 * group..][..32], &mut row[16 * group..][..16]);
             }
         }
         KvFormat::K6 => {
-            for (out, codes) in row.chunks_exact_mut(48).zip(codes.chunks_exact(64)) {
+            for group in 0..bytes / 48 {
+                let (codes, out) = (&codes[64 * group..][..64], &mut row[48 * group..][..48]);
                 pack_nibbles(&codes[..32], &mut out[..16]);
                 pack_nibbles(&codes[32..], &mut out[16..32]);
                 for i in 0..16 {
-                    let upper = |c: usize| (codes[16 * c + i] as u8 >> 4 & 3) << (2 * c);
-                    out[32 + i] = upper(0) | upper(1) | upper(2) | upper(3);
+                    out[32 + i] = upper(codes[i], 0)
+                        | upper(codes[16 + i], 2)
+                        | upper(codes[32 + i], 4)
+                        | upper(codes[48 + i], 6);
                 }
             }
         }
-        KvFormat::K8 => row.iter_mut().zip(codes).for_each(|(out, code)| *out = *code as u8),
+        KvFormat::K8 => {
+            let codes = &codes[..bytes];
+            for i in 0..bytes {
+                row[i] = codes[i] as u8;
+            }
+        }
         KvFormat::K16 => {
-            for (out, code) in row.chunks_exact_mut(2).zip(codes) {
-                out.copy_from_slice(&(*code as i16).to_le_bytes());
+            let codes = &codes[..bytes / 2];
+            for i in 0..codes.len() {
+                [row[2 * i], row[2 * i + 1]] = (codes[i] as i16).to_le_bytes();
             }
         }
     }
+}
+
+/// The upper two of six bits, moved to `shift`.
+#[inline(always)]
+fn upper(code: i32, shift: u32) -> u8 {
+    (code as u8 >> 4 & 3) << shift
 }
 
 #[inline(always)]
