@@ -52,12 +52,14 @@ struct Inputs<'a> {
     o: Out<'a, f32>,
 }
 
-/// q, k and gates of a chunk of rows.
+/// q, k, v and gates of a chunk of rows.
 #[derive(Default)]
 struct Scratch {
     /// `[CHUNK][dk]`.
     q: Vec<f32>,
     k: Vec<f32>,
+    /// `[CHUNK][dv]`: side by side, where the rows of `qkv` are pages apart.
+    v: Vec<f32>,
     /// d and beta of each row.
     gates: [(f32, f32); CHUNK],
     /// A block of columns, `[dk][WIDE]`.
@@ -80,6 +82,7 @@ fn scan_head(scan: Scan<'_>, rows: (usize, usize), state: &mut [f32]) {
     let (first, count) = rows;
     scan.scratch.q.resize(CHUNK * dk, 0.0);
     scan.scratch.k.resize(CHUNK * dk, 0.0);
+    scan.scratch.v.resize(CHUNK * dv, 0.0);
     scan.scratch.columns.resize(WIDE * dk, 0.0);
     let mut done = 0;
     while done < count {
@@ -98,10 +101,10 @@ fn scan_head(scan: Scan<'_>, rows: (usize, usize), state: &mut [f32]) {
     }
 }
 
-/// Normalised q and k, and the gates, of rows `first..first + count`.
+/// Normalised q and k, v, and the gates, of rows `first..first + count`.
 #[inline(always)]
 fn prepare(inputs: &Inputs<'_>, head: usize, (first, count): (usize, usize), scratch: &mut Scratch) {
-    let Desc { key_heads, value_heads, dk, .. } = inputs.desc;
+    let Desc { key_heads, value_heads, dk, dv } = inputs.desc;
     let key_head = head / (value_heads / key_heads);
     let scale = query_scale(dk);
     for t in 0..count {
@@ -113,6 +116,7 @@ fn prepare(inputs: &Inputs<'_>, head: usize, (first, count): (usize, usize), scr
             q[x] *= scale;
         }
         l2(&row[(key_heads + key_head) * dk..][..dk], &mut scratch.k[t * dk..][..dk]);
+        scratch.v[t * dv..][..dv].copy_from_slice(&row[2 * key_heads * dk + head * dv..][..dv]);
         let (b, a) = (inputs.ba[i * 2 * value_heads + head], inputs.ba[(i * 2 + 1) * value_heads + head]);
         let d = math::exp(inputs.decay[head] * math::softplus(a + inputs.dt_bias[head]));
         scratch.gates[t] = (d, math::sigmoid(b));
@@ -138,9 +142,8 @@ fn block<const W: usize>(
     state: &mut [f32],
     column: usize,
 ) {
-    let Desc { key_heads, value_heads, dk, dv } = inputs.desc;
-    let width = inputs.desc.qkv_width();
-    let Scratch { q, k, gates, columns } = scratch;
+    let Desc { value_heads, dk, dv, .. } = inputs.desc;
+    let Scratch { q, k, v, gates, columns } = scratch;
     // A token alone works in place; for several the block is copied, so that its lines do not evict each other.
     let alone = count == 1;
     let stride = if alone { dv } else { W };
@@ -153,11 +156,9 @@ fn block<const W: usize>(
         &mut columns[..dk * W]
     };
     for t in 0..count {
-        let at = (first + t) * width + 2 * key_heads * dk + head * dv + column;
-        let v: &[f32; W] = inputs.qkv[at..][..W].try_into().expect("W columns");
         // SAFETY: (row, head, column) belongs to this block alone.
         let o = unsafe { inputs.o.part(((first + t) * value_heads + head) * dv + column, W) };
-        let (q, k) = (&q[t * dk..][..dk], &k[t * dk..][..dk]);
+        let (q, k, v) = (&q[t * dk..][..dk], &k[t * dk..][..dk], columns_of::<W>(v, t * dv + column));
         *columns_of::<W>(o, 0) = step::<W>(s, stride, q, k, v, gates[t]);
     }
     if !alone {
@@ -203,23 +204,25 @@ fn pass<const W: usize, const UPDATE: bool>(
     d: f32,
     delta: &[f32; W],
 ) -> [f32; W] {
-    let per_lane = k.len() / LANES;
+    let (dk, per_lane) = (k.len(), k.len() / LANES);
+    assert!(q.len() == dk && s.len() >= (dk - 1) * stride + W, "whole columns");
+    let (s, k, q) = (s.as_mut_ptr(), k.as_ptr(), q.as_ptr());
     let mut quads = [[0.0f32; W]; LANES / 4];
     for i in 0..LANES / 4 {
         let mut lanes = [[0.0f32; W]; 4];
         for j in 0..per_lane {
             for l in 0..4 {
-                let lane = &mut lanes[l];
                 let row = (4 * i + l) * per_lane + j;
-                let s = columns_of::<W>(s, row * stride);
-                let (k, q) = (k[row], q[row]);
+                // SAFETY: `row` is below dk, and the assertion above saw that W columns of row dk - 1 are there.
+                let (s, k, q) =
+                    unsafe { (&mut *s.add(row * stride).cast::<[f32; W]>(), *k.add(row), *q.add(row)) };
                 for c in 0..W {
                     if UPDATE {
                         let new = math::fma(k, delta[c], s[c] * d);
                         s[c] = new;
-                        lane[c] = math::fma(new, q, lane[c]);
+                        lanes[l][c] = math::fma(new, q, lanes[l][c]);
                     } else {
-                        lane[c] = math::fma(s[c] * d, k, lane[c]);
+                        lanes[l][c] = math::fma(s[c] * d, k, lanes[l][c]);
                     }
                 }
             }
