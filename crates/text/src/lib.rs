@@ -20,4 +20,4 @@ pub mod tools;
 pub use detok::{Detokenizer, Utf8Stream};
 pub use stops::{StopOutput, Stops};
 pub use template::{Clock, Conversation, MAX_RENDERED_BYTES, Rendered, Specials, Template};
-pub use tokenizer::Tokenizer;
+pub use tokenizer::{MAX_SPACE_RUN, Tokenizer};

@@ -17,6 +17,10 @@ use crate::token_bytes::{ByteTable, CharBytes, Spelling};
 /// Largest token id that is believed (the largest known vocabulary has 262,144 entries).
 const MAX_TOKEN_ID: u32 = 4 << 20;
 
+/// Longest run of white space that is encoded. Splitting patterns with a look-ahead behind `\s+` overflow the
+/// stack of the pattern library near a million, and it then leaves the rest of the text unsplit without a word.
+pub const MAX_SPACE_RUN: usize = 100_000;
+
 /// Named tokens of tokenizer_config.json that templates may use as variables.
 const NAMED: [&str; 7] =
     ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
@@ -95,6 +99,16 @@ impl Tokenizer {
     /// Ids of plain text: spellings of special tokens are text like any other, ordinary added tokens
     /// (`<think>`) become their ids. Nothing is put before or after.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
+        let mut run = 0;
+        let longest = text.chars().map(|c| {
+            run = if c.is_whitespace() { run + 1 } else { 0 };
+            run
+        });
+        if let Some(run) = longest.max().filter(|&run| run > MAX_SPACE_RUN) {
+            let (value, limit) =
+                (format!("a run of {run} white-space characters"), format!("at most {MAX_SPACE_RUN}"));
+            return Err(Refusal::value("text", value, limit, "shorten it").into());
+        }
         let encoding = self.inner.encode_fast(text, false);
         let encoding = encoding.map_err(|fault| {
             Refusal::value("text", "this text", fault.to_string(), "the model's tokenizer can't encode it")

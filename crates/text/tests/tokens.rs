@@ -7,7 +7,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 use text::pipeline::{FinishReason, Options, Output};
 use text::tools::Event;
-use text::{Conversation, Detokenizer, Tokenizer};
+use text::{Conversation, Detokenizer, MAX_SPACE_RUN, Tokenizer};
 
 const MODELS: [&str; 2] = ["tiny-qwen3-moe", "tiny-qwen3-next"];
 
@@ -187,10 +187,16 @@ fn long_mixed_text_survives_token_by_token() {
 }
 
 #[test]
-fn long_runs_of_white_space_are_encoded_quickly() {
+fn long_runs_are_encoded_quickly_and_as_the_pattern_says() {
     each_model(|_, tokenizer| {
+        // The last space of a run belongs to the word behind it.
+        let run = |count: usize, word: &str| tokenizer.encode(&(" ".repeat(count) + word)).unwrap();
+        let want = [run(MAX_SPACE_RUN - 1, ""), run(1, "the")].concat();
+        assert_eq!(run(MAX_SPACE_RUN, "the"), want);
+        let fault = tokenizer.encode(&" ".repeat(MAX_SPACE_RUN + 1)).unwrap_err().to_string();
+        assert!(fault.contains("white-space"), "{fault}");
         let started = std::time::Instant::now();
-        for text in [" ".repeat(200_000), "\n ".repeat(100_000), "a".repeat(200_000)] {
+        for text in [" ".repeat(100_000), "\n ".repeat(50_000), "a".repeat(100_000)] {
             let ids = tokenizer.encode(&text).unwrap();
             assert_eq!(decoded(tokenizer, &ids, false), text);
         }
