@@ -18,7 +18,7 @@ use crate::token_bytes::{ByteTable, CharBytes, Spelling};
 const MAX_TOKEN_ID: u32 = 4 << 20;
 
 /// Longest run of white space that is encoded. Splitting patterns with a look-ahead behind `\s+` overflow the
-/// stack of the pattern library near a million, and it then leaves the rest of the text unsplit without a word.
+/// stack of the pattern library near a million, and the rest of the text is then left unsplit silently.
 pub const MAX_SPACE_RUN: usize = 100_000;
 
 /// Named tokens of tokenizer_config.json that templates may use as variables.
