@@ -10,8 +10,8 @@ use ops::{
 };
 use zerocopy::IntoBytes;
 
-/// Seconds of one run: the best by the clock, and the mean of all workers' processor time, which other work on
-/// the machine disturbs less.
+/// Seconds of one run: the best by the clock, and the mean of all workers' processor time, which other work
+/// on the machine disturbs less.
 fn best(exec: &HostExec, mut run: impl FnMut() + Send) -> (f64, f64) {
     exec.install(|| {
         run();

@@ -1,13 +1,12 @@
-//! The ops that carry a sequence's state: fast forms give the reference's bytes, and rows give the same bytes
-//! alone, in chunks and all at once.
-
-mod common;
+//! The ops that carry a sequence's state, through whole conversations: two sequences give the same bytes
+//! alone, together, in chunks of any size and token by token, states included, on every level and thread
+//! count.
 
 use base::philox::Stream;
-use common::{run, run_case};
 use ops::format::{Acts, KvFormat};
-
-use ops::{Dims, HostExec, Level, Op, Row, attention, conv, gated_delta, kv_write};
+use ops::{
+    Dims, Experts, HostArgs, HostExec, Level, Op, Reads, Row, Writes, attention, conv, gated_delta, kv_write,
+};
 use zerocopy::IntoBytes;
 
 /// Every level and thread count of this machine.
@@ -15,44 +14,26 @@ fn executors() -> Vec<HostExec> {
     Level::available().flat_map(|level| [1, 3].map(|threads| HostExec::new(level, threads))).collect()
 }
 
-fn reference_is_matched<O: Op>() {
-    let scalar = HostExec::new(Level::Scalar, 1);
-    let executors = executors();
-    for case in O::cases() {
-        case.desc.validate().expect("cases are valid");
-        let shapes = case.desc.shapes(case.dims);
-        assert!(shapes.reads.iter().zip(&case.reads).all(|(s, r)| s.bytes == r.len()), "{}", case.name);
-        assert!(shapes.writes.iter().zip(&case.writes).all(|(s, w)| s.bytes == w.len()), "{}", case.name);
-        let want = run_case(&case, &scalar);
-        for exec in executors.iter().filter(|e| e.level > Level::Scalar) {
-            let got = run_case(&case, exec);
-            for (i, (want, got)) in want.iter().zip(&got).enumerate() {
-                let differs = want.iter().zip(got).position(|(a, b)| a != b);
-                let place = (O::NAME, &case.name, exec.level, exec.threads());
-                assert_eq!(differs, None, "first differing byte of operand {i}: {place:?}");
-            }
-        }
+/// The written operands after a run over some of the case's rows: `reads` are the rows' own.
+fn run<O: Op>(
+    desc: &O,
+    exec: &HostExec,
+    rows: &[Row],
+    context: usize,
+    reads: &[&[u8]],
+    writes: &mut [Vec<u8>],
+) {
+    let args = HostArgs {
+        rows,
+        context,
+        reads: Reads(reads.iter().copied().collect()),
+        writes: Writes(writes.iter_mut().map(|w| &mut w[..]).collect()),
+        experts: Experts::default(),
+    };
+    match exec.level {
+        Level::Scalar => desc.reference(args),
+        _ => exec.install(|| desc.simd(exec, args)),
     }
-}
-
-#[test]
-fn kv_write_matches_its_reference() {
-    reference_is_matched::<ops::kv_write::Desc>();
-}
-
-#[test]
-fn attention_matches_its_reference() {
-    reference_is_matched::<ops::attention::Desc>();
-}
-
-#[test]
-fn conv_matches_its_reference() {
-    reference_is_matched::<ops::conv::Desc>();
-}
-
-#[test]
-fn gated_delta_matches_its_reference() {
-    reference_is_matched::<ops::gated_delta::Desc>();
 }
 
 /// A read operand: of a row's own (found by sequence and position), or shared by all rows.

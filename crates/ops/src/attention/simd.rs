@@ -1,6 +1,6 @@
-//! `attention` in tiles: the query heads of several rows that share a KV head walk its blocks together, so that
-//! a block is unpacked once for all of them. Integer sums are exact in any order; every float chain is per (row,
-//! head) and in the reference's order.
+//! `attention` in tiles: the query heads of several rows that share a KV head walk its blocks together, so
+//! that a block is unpacked once for all of them. Integer sums are exact in any order; every float chain is
+//! per (row, head) and in the reference's order.
 
 use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 use std::cell::RefCell;
@@ -14,8 +14,8 @@ use crate::simd::per_level;
 use crate::simd_out::Out;
 use crate::{HostArgs, HostExec, Level, Row, args};
 
-/// Query heads × rows of a tile: unpacking a block costs about as much as multiplying it with four of them, and
-/// the outputs of 64 still fit L2.
+/// Query heads × rows of a tile: unpacking a block costs about as much as multiplying it with four of them,
+/// and the outputs of 64 still fit L2.
 const TILE: usize = 64;
 
 /// Bytes of a cache line.
@@ -201,8 +201,8 @@ impl Step<'_> {
         }
     }
 
-    /// Asks for part `part` of `parts` of the codes of the block at `first`, so that they come from memory while
-    /// the block before is worked on.
+    /// Asks for part `part` of `parts` of the codes of the block at `first`, so that they come from memory
+    /// while the block before is worked on.
     fn fetch(&self, head: &[u8], first: usize, end: usize, part: usize, parts: usize) {
         if first >= end {
             return;

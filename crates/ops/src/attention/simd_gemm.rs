@@ -1,8 +1,9 @@
 //! The one integer product of attention: four rows of i16 pairs times panels of i16 pairs, into i32.
 //!
-//! Both products take this form. Scores: rows are Q codes, a panel is sixteen keys, a pair two elements of the
-//! head. Values: rows are P codes, a panel is sixteen elements of the head, a pair two positions. i16 holds every
-//! code but the product of two 16-bit ones, for which the row side is split into planes of eight bits.
+//! Both products take this form. Scores: rows are Q codes, a panel is sixteen keys, a pair two elements of
+//! the head. Values: rows are P codes, a panel is sixteen elements of the head, a pair two positions. i16
+//! holds every code but the product of two 16-bit ones, for which the row side is split into planes of eight
+//! bits.
 
 use std::arch::x86_64::*;
 

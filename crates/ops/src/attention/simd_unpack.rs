@@ -47,8 +47,8 @@ impl Block {
         self.v_scales.resize(layout.slices(), [0.0; BLOCK]);
     }
 
-    /// Unpacks positions `first..first + count` of a KV head. Panels beyond `count` keep what they held: their
-    /// columns are masked.
+    /// Unpacks positions `first..first + count` of a KV head. Panels beyond `count` keep what they held:
+    /// their columns are masked.
     ///
     /// # Safety
     /// Needs AVX2.
@@ -68,6 +68,8 @@ impl Block {
         }
     }
 
+    /// # Safety
+    /// Needs AVX2.
     #[target_feature(enable = "avx2")]
     unsafe fn codes<const BITS: u32>(&mut self, layout: &KvLayout, head: &[u8], first: usize, count: usize) {
         let row_bytes = layout.row_bytes();
@@ -82,8 +84,8 @@ impl Block {
             for e in (0..layout.head_dim).step_by(PANEL) {
                 let at = Self::key_panels_at(e / SLICE) + key / PANEL * (SLICE / 2) + e % SLICE / 2;
                 let out = self.k[at..][..8].as_mut_ptr().cast::<__m256i>();
-                // SAFETY: AVX2 by the caller; rows are whole, `e` lies in them, and eight pairs of panels follow
-                // `out`, of which eight keys are a half.
+                // SAFETY: AVX2 by the caller; rows are whole, `e` lies in them, and eight pairs of panels
+                // follow `out`, of which eight keys are a half.
                 unsafe { transpose::<BITS>(&rows, e, out.add(key % PANEL / 8)) };
             }
         }

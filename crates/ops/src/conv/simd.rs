@@ -5,8 +5,8 @@ use crate::simd::per_level;
 use crate::simd_out::Out;
 use crate::{HostArgs, HostExec, args, math};
 
-/// Channels of a piece of work: half a page of each row, so that rows far apart cost few look-ups of pages, and the
-/// taps and the last rows stay in L1.
+/// Channels of a piece of work: half a page of each row, so that rows far apart cost few look-ups of pages,
+/// and the taps and the last rows stay in L1.
 const WIDE: usize = 512;
 
 /// Channels whose sums are held in registers.

@@ -1,5 +1,5 @@
-//! `gated_delta` across the columns of the state. A column's operations are the reference's in the reference's
-//! order; columns are independent, so they fill the vectors.
+//! `gated_delta` across the columns of the state. A column's operations are the reference's in the
+//! reference's order; columns are independent, so they fill the vectors.
 
 use std::cell::RefCell;
 
@@ -144,7 +144,8 @@ fn block<const W: usize>(
 ) {
     let Desc { value_heads, dk, dv, .. } = inputs.desc;
     let Scratch { q, k, v, gates, columns } = scratch;
-    // A token alone works in place; for several the block is copied, so that its lines do not evict each other.
+    // A token alone works in place; for several the block is copied, so that its lines do not evict each
+    // other.
     let alone = count == 1;
     let stride = if alone { dv } else { W };
     let s: &mut [f32] = if alone {
@@ -192,9 +193,9 @@ fn step<const W: usize>(
     pass::<W, true>(s, stride, q, k, d, &delta)
 }
 
-/// Walks the rows of the sixteen lanes, four lanes at a time, and adds the lanes up as the butterfly does (its
-/// additions commute, so lane 0's tree is everyone's). `(S·d)ᵀk`, or with `UPDATE` first `S = S·d + k·delta`, then
-/// `Sᵀq`: the product S·d is taken in both walks instead of stored in the first.
+/// Walks the rows of the sixteen lanes, four lanes at a time, and adds the lanes up as the butterfly does
+/// (its additions commute, so lane 0's tree is everyone's). `(S·d)ᵀk`, or with `UPDATE` first `S = S·d +
+/// k·delta`, then `Sᵀq`: the product S·d is taken in both walks instead of stored in the first.
 #[inline(always)]
 fn pass<const W: usize, const UPDATE: bool>(
     s: &mut [f32],
@@ -213,7 +214,8 @@ fn pass<const W: usize, const UPDATE: bool>(
         for j in 0..per_lane {
             for l in 0..4 {
                 let row = (4 * i + l) * per_lane + j;
-                // SAFETY: `row` is below dk, and the assertion above saw that W columns of row dk - 1 are there.
+                // SAFETY: `row` is below dk, and the assertion above saw that W columns of row dk - 1 are
+                // there.
                 let (s, k, q) =
                     unsafe { (&mut *s.add(row * stride).cast::<[f32; W]>(), *k.add(row), *q.add(row)) };
                 for c in 0..W {

@@ -4,9 +4,9 @@
 /// A slice whose largest magnitude is below this has scale 0 and codes 0 (docs/arithmetic.md §0): 2^-100.
 pub const TINY: f32 = f32::from_bits((127 - 100) << 23);
 
-/// Codes one slice: `scale = amax / max_code`, `code = clamp(rint(x * (max_code / amax)), ±max_code)`; returns
-/// the scale. A slice that holds a NaN or an infinity gets codes 0 and the NaN scale `0x7fc00000`, so that
-/// every score that uses it is NaN.
+/// Codes one slice: `scale = amax / max_code`, `code = clamp(rint(x * (max_code / amax)), ±max_code)`;
+/// returns the scale. A slice that holds a NaN or an infinity gets codes 0 and the NaN scale `0x7fc00000`,
+/// so that every score that uses it is NaN.
 pub fn code_slice(x: &[f32], max_code: i32, codes: &mut [i32]) -> f32 {
     assert_eq!(x.len(), codes.len());
     // The largest magnitude by its bits: the same in any order, and a NaN is larger than any number.

@@ -1,18 +1,19 @@
 //! Layout of a KV state, shared by `kv_write` and `attention`.
 //!
-//! Per sequence slot, per KV head: K codes `[context][row]`, V codes `[context][row]`, then K scales and V scales
-//! `f32[context][slices]`, padded to [`HEAD_ALIGN`]. A row is one head of one token: `head_dim` codes of the
-//! format's width; slices are consecutive 128s of head_dim, the last may be short. Codes are two's complement,
-//! so that zeroed memory is code 0; codes past head_dim are 0.
+//! Per sequence slot, per KV head: K codes `[context][row]`, V codes `[context][row]`, then K scales and V
+//! scales `f32[context][slices]`, padded to [`HEAD_ALIGN`]. A row is one head of one token: `head_dim` codes
+//! of the format's width; slices are consecutive 128s of head_dim, the last may be short. Codes are two's
+//! complement, so that zeroed memory is code 0; codes past head_dim are 0.
 //!
 //! ```text
 //! K4: per 32 codes 16 bytes      byte i: low nibble code i, high nibble code 16+i
 //! K6: per 64 codes 48 bytes      bytes 0..16 and 16..32: the low four bits of codes 0..32 and 32..64, as K4
-//!                                byte 32+i: upper two bits of codes i, 16+i, 32+i, 48+i in bits 0-1, 2-3, 4-5, 6-7
+//!                                byte 32+i: upper two bits of codes i, 16+i, 32+i, 48+i
+//!                                in bits 0-1, 2-3, 4-5, 6-7
 //! K8: one byte a code            K16: two bytes a code, little-endian
 //! ```
-//! Why: one mask or shift turns sixteen bytes into sixteen consecutive codes (one AVX2 load and widening); and
-//! the 32-bit word t of a K4 group holds exactly the codes that lane t of a quad needs as operand B of
+//! Why: one mask or shift turns sixteen bytes into sixteen consecutive codes (one AVX2 load and widening);
+//! and the 32-bit word t of a K4 group holds exactly the codes that lane t of a quad needs as operand B of
 //! `mma.m16n8k32` (k = 4t..4t+3 in the low nibbles, 16+4t.. in the high ones).
 
 use crate::format::KvFormat;
