@@ -1,5 +1,6 @@
-//! A weight cache. Input: one byte, then either the size of a file and its beginning as they are, or what a header
-//! is made of, to which the checksum is added: version of the arithmetic, bytes of data, section table.
+//! A weight cache. Input: one byte, then either the size of a file and its beginning as they are, or what a
+//! header is made of, to which the checksum is added: version of the arithmetic, bytes of data, section
+//! table.
 #![no_main]
 
 use std::path::{Path, PathBuf};

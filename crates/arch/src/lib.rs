@@ -2,7 +2,8 @@
 //! Gives: `Model` (plain data), the `Manifest` of what a weight cache holds, and the flat `Program` of steps.
 //! Never: devices, bytes of tensors (except to compare a head with its embedding), requests, arithmetic.
 //!
-//! One file per family under `families/`; adding a family = one file there, one line in [`read`] and a fixture.
+//! One file per family under `families/`; adding a family = one file there, one line in [`read`] and a
+//! fixture.
 
 pub mod families;
 pub mod lower;

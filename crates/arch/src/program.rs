@@ -1,4 +1,5 @@
-//! `Program`: a model as a flat list of steps with symbolic operands. No pointers, no bytes: the engine binds it.
+//! `Program`: a model as a flat list of steps with symbolic operands. No pointers, no bytes: the engine binds
+//! it.
 
 use base::LayerId;
 use ops::{Dims, OpDesc};
@@ -80,8 +81,8 @@ pub enum StateKind {
 /// Contexts are multiples of this (a block of attention), so that a state's size is linear in the context.
 pub const CONTEXT_STEP: usize = 64;
 
-/// State of one layer: `fixed_bytes + context · token_bytes` for each sequence slot. A new sequence starts from
-/// zeros.
+/// State of one layer: `fixed_bytes + context · token_bytes` for each sequence slot. A new sequence starts
+/// from zeros.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StateSpec {
     /// Whose.

@@ -122,8 +122,8 @@ impl Arena {
         unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr().add(span.start), span.len) }
     }
 
-    /// Views of one step: `reads` shared, `writes` exclusive. Panics if a written span overlaps any other span
-    /// of the step: a program that does that is wrong.
+    /// Views of one step: `reads` shared, `writes` exclusive. Panics if a written span overlaps any other
+    /// span of the step: a program that does that is wrong.
     pub fn bind<'a>(&'a mut self, reads: &[Span], writes: &[Span]) -> Views<'a> {
         for (i, write) in writes.iter().enumerate() {
             let others = reads.iter().chain(&writes[..i]);
@@ -132,8 +132,8 @@ impl Arena {
             }
         }
         let base = self.base.as_ptr();
-        // SAFETY: all spans lie inside the allocation; written spans overlap nothing (checked above), read spans
-        // are shared; the arena is borrowed exclusively for the lifetime of the views.
+        // SAFETY: all spans lie inside the allocation; written spans overlap nothing (checked above), read
+        // spans are shared; the arena is borrowed exclusively for the lifetime of the views.
         unsafe {
             Views {
                 reads: reads.iter().map(|s| std::slice::from_raw_parts(base.add(s.start), s.len)).collect(),

@@ -189,7 +189,8 @@ impl Common {
         })
     }
 
-    /// The general rule of these families: layer i is MoE iff it is not listed as dense and its turn has come.
+    /// The general rule of these families: layer i is MoE iff it is not listed as dense and its turn has
+    /// come.
     fn is_moe(&self, layer: usize) -> bool {
         !self.dense_only.contains(&layer) && self.sparse_step > 0 && (layer + 1) % self.sparse_step == 0
     }
@@ -273,8 +274,8 @@ impl Sources {
         }
     }
 
-    /// q, k, v, o and the per-head norms of an attention layer. With an output gate, the q projection holds for
-    /// each head first the query's rows, then the gate's.
+    /// q, k, v, o and the per-head norms of an attention layer. With an output gate, the q projection holds
+    /// for each head first the query's rows, then the gate's.
     fn attention(&mut self, layer: usize, a: &Attention, hidden: usize) {
         let prefix = format!("model.layers.{layer}.self_attn.");
         let kinds: &[&str] = if a.bias { &["weight", "bias"] } else { &["weight"] };

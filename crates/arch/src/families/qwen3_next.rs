@@ -71,8 +71,8 @@ fn full_attention(config: &Config, layers: usize) -> Result<Vec<bool>> {
     types.iter().map(kind).collect()
 }
 
-/// The hub interleaves the projections by key head: rows of in_proj_qkvz are, per key head, q, k, the v of its
-/// value heads, the z of its value heads; rows of in_proj_ba are b, then a of its value heads.
+/// The hub interleaves the projections by key head: rows of in_proj_qkvz are, per key head, q, k, the v of
+/// its value heads, the z of its value heads; rows of in_proj_ba are b, then a of its value heads.
 fn delta_sources(sources: &mut Sources, layer: usize, d: &GatedDelta, hidden: usize) {
     let prefix = format!("model.layers.{layer}.linear_attn.");
     let ratio = d.value_heads / d.key_heads;
