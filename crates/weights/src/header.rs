@@ -28,7 +28,7 @@ pub const MAX_TABLE_BYTES: u64 = 16 << 20;
 pub const MAX_SECTIONS: usize = 1 << 16;
 /// Most bytes of a section's name and of a recipe.
 pub const MAX_TEXT_BYTES: usize = 1024;
-/// Largest row or column count of a section. Keeps every product of two within 64 bits.
+/// Largest row or column count of a section; the smallest is 1. Keeps every product of two within 64 bits.
 pub const MAX_DIMENSION: usize = 1 << 28;
 /// Name of the section that holds the checksum of each expert.
 pub const CHECKSUMS: &str = "expert_checksums";
@@ -105,9 +105,9 @@ pub enum Content {
 }
 
 impl Content {
-    /// Bytes of the section; None if a format is unknown or a size too large.
+    /// Bytes of the section; None if a format is unknown or a size is zero or too large.
     pub fn bytes(&self) -> Option<u64> {
-        let fits = |sizes: &[usize]| sizes.iter().all(|s| *s <= MAX_DIMENSION);
+        let fits = |sizes: &[usize]| sizes.iter().all(|s| (1..=MAX_DIMENSION).contains(s));
         let format = |name: &str| name.parse::<WeightFormat>().ok();
         match self {
             Content::Matrix { format: f, n, k } => {
@@ -129,7 +129,7 @@ impl Content {
     /// Bytes of one expert's block, if this is a layer of experts.
     pub fn block_bytes(&self) -> Option<u64> {
         let Content::Experts { format, hidden, inter, .. } = self else { return None };
-        let fits = [hidden, inter].iter().all(|s| **s <= MAX_DIMENSION);
+        let fits = [hidden, inter].iter().all(|s| (1..=MAX_DIMENSION).contains(*s));
         fits.then(|| Some(Expert::new(format.parse().ok()?, *hidden, *inter).bytes() as u64))?
     }
 }

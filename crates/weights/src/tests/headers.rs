@@ -85,13 +85,15 @@ fn every_wrong_table_has_its_own_fault() {
     let good = table();
     let data = data_bytes(&good);
     type Edit = fn(&mut Value);
-    let cases: [(&str, Edit, FileFault); 17] = [
+    let cases: [(&str, Edit, FileFault); 19] = [
         ("a second name", |t| t["sections"][1]["name"] = json!("layers.0.attn_q"), DuplicateName),
         ("bytes of another shape", |t| t["sections"][0]["content"]["n"] = json!(72), LengthMismatch),
         ("an unknown format", |t| t["sections"][0]["content"]["format"] = json!("q4_k"), BadHeader),
         ("an unknown kind", |t| t["sections"][0]["content"]["kind"] = json!("tokens"), BadHeader),
         ("a huge shape", |t| t["sections"][0]["content"]["k"] = json!(u64::MAX), BadHeader),
         ("many experts", |t| t["sections"][1]["content"]["experts"] = json!(1u64 << 60), BadHeader),
+        ("an empty expert", |t| t["sections"][1]["content"]["inter"] = json!(0), BadHeader),
+        ("no experts", |t| t["sections"][1]["content"]["experts"] = json!(0), BadHeader),
         ("an odd offset", |t| t["sections"][1]["offset"] = json!(8193), OffsetOutOfRange),
         ("an offset far away", |t| t["sections"][1]["offset"] = json!(u64::MAX - 4095), OffsetOutOfRange),
         ("an overlap", |t| t["sections"][1]["offset"] = json!(0), Overlap),
