@@ -1,0 +1,208 @@
+//! Flags that several commands share, and what follows from them.
+
+use anyhow::Result;
+use arch::{Model, Profile, Recipe, RoleClass};
+use base::Refusal;
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use engine::Options;
+use ops::{Acts, KvFormat, Level, WeightFormat};
+
+/// Longest context that is set up without being asked for.
+const DEFAULT_CONTEXT: usize = 32_768;
+/// Rows whose logits are computed at once.
+const HEAD_ROWS: usize = 32;
+
+/// Names of weight formats on the command line.
+const FORMATS: [(&str, WeightFormat); 6] = [
+    ("int4", WeightFormat::I4),
+    ("int8", WeightFormat::I8),
+    ("int16", WeightFormat::I16),
+    ("hqq4", WeightFormat::H4),
+    ("hqq6", WeightFormat::H6),
+    ("hqq8", WeightFormat::H8),
+];
+
+fn format() -> impl TypedValueParser<Value = WeightFormat> {
+    let parse = |name: String| -> Result<WeightFormat, String> {
+        let found = FORMATS.iter().find(|(n, _)| *n == name);
+        found.map(|(_, format)| *format).ok_or(name)
+    };
+    PossibleValuesParser::new(FORMATS.map(|(name, _)| name)).try_map(parse)
+}
+
+fn named<T>(names: Vec<&'static str>) -> impl TypedValueParser<Value = T>
+where
+    T: std::str::FromStr<Err = String> + Clone + Send + Sync + 'static,
+{
+    PossibleValuesParser::new(names).try_map(|name| name.parse::<T>())
+}
+
+fn profile() -> impl TypedValueParser<Value = Profile> {
+    named(Profile::ALL.map(Profile::name).into())
+}
+
+fn kv() -> impl TypedValueParser<Value = KvFormat> {
+    named(KvFormat::ALL.map(KvFormat::name).into())
+}
+
+fn level() -> impl TypedValueParser<Value = Level> {
+    named([Level::Scalar, Level::Avx2, Level::Avx512].map(Level::name).into())
+}
+
+fn acts() -> impl TypedValueParser<Value = Acts> {
+    PossibleValuesParser::new(["8", "16"]).map(|bits| if bits == "8" { Acts::A8 } else { Acts::A16 })
+}
+
+/// Formats of weights and widths of codes.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Quantisation")]
+pub struct RecipeArgs {
+    /// Formats to start from
+    #[arg(long, value_parser = profile(), default_value = "default")]
+    pub profile: Profile,
+    /// Routed experts: int4, int8 or int16
+    #[arg(long, value_parser = format(), hide_possible_values = true)]
+    pub experts: Option<WeightFormat>,
+    /// Attention projections: hqq4, hqq6, hqq8, int4, int8 or int16 (also the four below)
+    #[arg(long, value_parser = format(), hide_possible_values = true)]
+    pub attention: Option<WeightFormat>,
+    /// Projections of linear attention
+    #[arg(long, value_parser = format(), hide_possible_values = true)]
+    pub linear_attention: Option<WeightFormat>,
+    /// Shared experts
+    #[arg(long, value_parser = format(), hide_possible_values = true)]
+    pub shared: Option<WeightFormat>,
+    /// Dense feed-forward layers
+    #[arg(long, value_parser = format(), hide_possible_values = true)]
+    pub dense: Option<WeightFormat>,
+    /// Output head
+    #[arg(long, value_parser = format(), hide_possible_values = true)]
+    pub head: Option<WeightFormat>,
+    /// Keys and values of attention
+    #[arg(long, value_parser = kv())]
+    pub kv: Option<KvFormat>,
+    /// Bits of activations
+    #[arg(long, value_parser = acts())]
+    pub acts: Option<Acts>,
+}
+
+impl RecipeArgs {
+    /// The recipe. Errors: a format that a class of weights can't have.
+    pub fn recipe(&self) -> Result<Recipe, Refusal> {
+        let mut recipe = self.profile.recipe();
+        let wishes = [
+            ("--experts", RoleClass::Experts, self.experts),
+            ("--attention", RoleClass::Attention, self.attention),
+            ("--linear-attention", RoleClass::LinearAttention, self.linear_attention),
+            ("--shared", RoleClass::Shared, self.shared),
+            ("--dense", RoleClass::Dense, self.dense),
+            ("--head", RoleClass::Head, self.head),
+        ];
+        for (flag, class, wish) in wishes {
+            let Some(format) = wish else { continue };
+            let name =
+                |format: &WeightFormat| FORMATS.iter().find(|(_, f)| f == format).map_or("", |(n, _)| n);
+            recipe.set(class, format).map_err(|_| {
+                let allowed: Vec<_> = class.allowed().iter().map(name).collect();
+                let limit = format!("one of {}", allowed.join(", "));
+                Refusal::value(flag, name(&format), limit, "choose one of these")
+            })?;
+        }
+        recipe.kv = self.kv.unwrap_or(recipe.kv);
+        recipe.acts = self.acts.unwrap_or(recipe.acts);
+        Ok(recipe)
+    }
+}
+
+/// Speed and size of the engine: none of these can change a result.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Engine")]
+pub struct EngineArgs {
+    /// Worker threads [default: all]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub threads: Option<u32>,
+    /// Instructions to use [default: the best this machine has]
+    #[arg(long, value_parser = level())]
+    pub simd: Option<Level>,
+    /// Tokens of prompt and answer together [default: the model's, at most 32768]
+    #[arg(long, value_name = "N")]
+    pub context: Option<usize>,
+    /// Tokens of the prompt that are processed together
+    #[arg(long, value_name = "N", default_value = "512", value_parser = clap::value_parser!(u32).range(1..=65536))]
+    pub chunk: u32,
+}
+
+impl EngineArgs {
+    /// The SIMD level. Errors: this machine does not have it.
+    pub fn level(&self) -> Result<Level, Refusal> {
+        let best = Level::detect();
+        match self.simd {
+            Some(wish) if wish > best => Err(Refusal::unsupported(
+                format!("--simd {}", wish.name()),
+                format!("this machine has {} at most", best.name()),
+                "leave it out to use the best there is",
+            )),
+            wish => Ok(wish.unwrap_or(best)),
+        }
+    }
+
+    /// Options for `model`, at least `needed` tokens of context unless a context is given.
+    pub fn options(&self, model: &Model, needed: usize) -> Result<Options, Refusal> {
+        let usual = model.max_positions.min(DEFAULT_CONTEXT.max(needed));
+        let context = self.context.unwrap_or(usual);
+        let level = self.level()?;
+        let threads = self.threads.map_or_else(base::os::threads, |n| n as usize);
+        let chunk = (self.chunk as usize).min(context.max(1));
+        Ok(Options { context, chunk, threads, level, head_rows: HEAD_ROWS, sequences: 1 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Debug, Parser)]
+    struct Flags {
+        #[command(flatten)]
+        recipe: RecipeArgs,
+        #[command(flatten)]
+        engine: EngineArgs,
+    }
+
+    fn flags(line: &str) -> Flags {
+        Flags::try_parse_from(format!("x {line}").split_whitespace()).unwrap()
+    }
+
+    #[test]
+    fn flags_change_their_part_of_the_profile() {
+        assert_eq!(flags("").recipe.recipe().unwrap(), Profile::Default.recipe());
+        let recipe = flags("--profile small --experts int8 --linear-attention hqq8 --kv k6v6 --acts 16");
+        let recipe = recipe.recipe.recipe().unwrap();
+        assert_eq!(
+            recipe.to_string(),
+            "experts=i8,attention=h4,linear_attention=h8,shared=i8,dense=i8,router=i16,small_gates=i16,\
+             head=i8,acts=a16,kv=k6v6"
+        );
+    }
+
+    #[test]
+    fn formats_a_class_cannot_have_are_refused_in_the_flags_own_words() {
+        let error = flags("--experts hqq4").recipe.recipe().unwrap_err().to_string();
+        assert!(error.contains("--experts: hqq4") && error.contains("int4, int8, int16"), "{error}");
+        for bad in ["--experts i4", "--kv k5v5", "--acts 12", "--simd sse", "--threads 0", "--chunk 0"] {
+            assert!(Flags::try_parse_from(format!("x {bad}").split_whitespace()).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_level_the_machine_lacks_is_refused_by_name() {
+        assert_eq!(flags("").engine.level().unwrap(), Level::detect());
+        assert_eq!(flags("--simd scalar").engine.level().unwrap(), Level::Scalar);
+        if Level::detect() < Level::Avx512 {
+            let error = flags("--simd avx512").engine.level().unwrap_err().to_string();
+            assert!(error.contains("avx512") && error.contains(Level::detect().name()), "{error}");
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! The program as its users meet it: the real binary, with a home of its own.
+
+mod answers;
+mod chores;
+mod faults;
+mod identity;
+mod krasis;
+mod witnesses;
