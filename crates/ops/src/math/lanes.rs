@@ -5,11 +5,14 @@ use super::fma;
 /// Lanes of the tree.
 pub const LANES: usize = 128;
 
-/// Lanes that the wide forms keep in registers at a time: eight AVX2 accumulators hide the latency of an fma.
-const HELD: usize = 64;
+/// Eight lanes: the wide forms are written in these and without iterators, whose calls the compiler does not
+/// always inline into functions of a SIMD level; so the accumulators stay in registers.
+type Eight = [f32; 8];
 
-/// Halves the lanes until one is left: `p_l = p_l + p_{l+s}` for s = 64, 32, … 1.
-#[inline(always)]
+/// Eights that the wide forms add up at a time: eight AVX2 accumulators hide the latency of an fma.
+const HELD: usize = 8;
+
+/// Halves the lanes until one is left: `p_l = p_l + p_{l+s}` for s = 64, 32, … 1. The definition.
 fn fold(mut p: [f32; LANES]) -> f32 {
     let mut s = LANES / 2;
     while s > 0 {
@@ -19,6 +22,66 @@ fn fold(mut p: [f32; LANES]) -> f32 {
         s /= 2;
     }
     p[0]
+}
+
+#[inline(always)]
+fn add(a: Eight, b: Eight) -> Eight {
+    let mut sum = a;
+    for l in 0..8 {
+        sum[l] = a[l] + b[l];
+    }
+    sum
+}
+
+/// [`fold`] by eights. A call of its own: inlined, the compiler takes it apart into single additions.
+#[inline(never)]
+fn fold_wide(p: &[Eight; LANES / 8]) -> f32 {
+    let mut q = [[0.0; 8]; 8];
+    for v in 0..8 {
+        q[v] = add(p[v], p[v + 8]);
+    }
+    let q = [add(q[0], q[4]), add(q[1], q[5]), add(q[2], q[6]), add(q[3], q[7])];
+    let q = add(add(q[0], q[2]), add(q[1], q[3]));
+    let q = [q[0] + q[4], q[1] + q[5], q[2] + q[6], q[3] + q[7]];
+    (q[0] + q[2]) + (q[1] + q[3])
+}
+
+/// Adds elements to their lanes in an order of loops that vectorises: lanes are independent until they are
+/// folded. `step(x, y, lane)`.
+#[inline(always)]
+fn in_lanes(x: &[f32], y: &[f32], step: impl Fn(f32, f32, f32) -> f32) -> f32 {
+    assert_eq!(x.len(), y.len(), "vectors of one length");
+    let whole = x.len() / LANES * LANES;
+    let mut p = [[0.0f32; 8]; LANES / 8];
+    let mut first = 0;
+    while first < LANES / 8 {
+        let mut held = [[0.0f32; 8]; HELD];
+        let mut at = 8 * first;
+        while at + 8 * HELD <= whole {
+            let (x, y) = (&x[at..at + 8 * HELD], &y[at..at + 8 * HELD]);
+            let mut v = 0;
+            while v < HELD {
+                let mut l = 0;
+                while l < 8 {
+                    held[v][l] = step(x[8 * v + l], y[8 * v + l], held[v][l]);
+                    l += 1;
+                }
+                v += 1;
+            }
+            at += LANES;
+        }
+        let mut v = 0;
+        while v < HELD {
+            p[first + v] = held[v];
+            v += 1;
+        }
+        first += HELD;
+    }
+    for i in whole..x.len() {
+        let lane = &mut p[(i - whole) / 8][i % 8];
+        *lane = step(x[i], y[i], *lane);
+    }
+    fold_wide(&p)
 }
 
 /// Σ x·y in lane-tree order: lane l takes elements l, l+128, … by fma from 0. The definition.
@@ -42,47 +105,16 @@ pub fn lane_sum(x: &[f32]) -> f32 {
     fold(p)
 }
 
-/// [`lane_dot`] in an order of loops that vectorises: lanes are independent until they are folded.
+/// [`lane_dot`] for SIMD.
 #[inline(always)]
 pub fn lane_dot_wide(x: &[f32], y: &[f32]) -> f32 {
-    assert_eq!(x.len(), y.len(), "a dot product of vectors of one length");
-    let whole = x.len() - x.len() % LANES;
-    let mut p = [0.0f32; LANES];
-    for first in (0..LANES).step_by(HELD) {
-        let mut held = [0.0f32; HELD];
-        for (a, b) in x[..whole].chunks_exact(LANES).zip(y[..whole].chunks_exact(LANES)) {
-            let (a, b) = (&a[first..first + HELD], &b[first..first + HELD]);
-            for l in 0..HELD {
-                held[l] = fma(a[l], b[l], held[l]);
-            }
-        }
-        p[first..first + HELD].copy_from_slice(&held);
-    }
-    for (l, (a, b)) in x[whole..].iter().zip(&y[whole..]).enumerate() {
-        p[l] = fma(*a, *b, p[l]);
-    }
-    fold(p)
+    in_lanes(x, y, fma)
 }
 
-/// [`lane_sum`] in an order of loops that vectorises.
+/// [`lane_sum`] for SIMD.
 #[inline(always)]
 pub fn lane_sum_wide(x: &[f32]) -> f32 {
-    let whole = x.len() - x.len() % LANES;
-    let mut p = [0.0f32; LANES];
-    for first in (0..LANES).step_by(HELD) {
-        let mut held = [0.0f32; HELD];
-        for a in x[..whole].chunks_exact(LANES) {
-            let a = &a[first..first + HELD];
-            for l in 0..HELD {
-                held[l] += a[l];
-            }
-        }
-        p[first..first + HELD].copy_from_slice(&held);
-    }
-    for (l, a) in x[whole..].iter().enumerate() {
-        p[l] += *a;
-    }
-    fold(p)
+    in_lanes(x, x, |x, _, lane| lane + x)
 }
 
 #[cfg(test)]
