@@ -30,7 +30,7 @@ use crate::work::Work;
 pub struct Options {
     /// Worker threads, at least 1. The result does not depend on it.
     pub threads: usize,
-    /// The journal is written whenever so many bytes are new.
+    /// The journal is written whenever so many bytes are new, and every two seconds.
     pub(crate) batch_bytes: u64,
 }
 

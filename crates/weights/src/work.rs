@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::{Duration, Instant};
 
 use arch::manifest::ExpertLayer;
 use arch::{Entry, Manifest};
@@ -17,6 +18,9 @@ use crate::header::{Content, Header};
 use crate::journal::Record;
 use crate::pack::{self, ExpertRoom};
 use crate::source::Reader;
+
+/// A kill costs at most this much work and what was written since the last batch of bytes.
+const BATCH_TIME: Duration = Duration::from_secs(2);
 
 /// What one worker does at a time.
 #[derive(Debug, Clone, Copy)]
@@ -164,6 +168,7 @@ impl<'a> Work<'a> {
         progress: &dyn Fn(Progress),
     ) -> Result<()> {
         let (mut lines, mut unsynced, mut bytes_done) = (String::new(), 0, self.bytes_found);
+        let mut flushed = Instant::now();
         let mut failed: Option<Error> = None;
         for finished in receiver {
             match finished {
@@ -181,15 +186,15 @@ impl<'a> Work<'a> {
                 }
                 Err(e) => failed = failed.or(Some(e)),
             }
-            if unsynced >= self.options.batch_bytes {
+            if unsynced >= self.options.batch_bytes || flushed.elapsed() >= BATCH_TIME {
                 self.flush(&mut lines)?;
-                unsynced = 0;
+                (unsynced, flushed) = (0, Instant::now());
             }
         }
-        let flushed = self.flush(&mut lines);
+        let last = self.flush(&mut lines);
         match failed {
             Some(e) => Err(e),
-            None => flushed,
+            None => last,
         }
     }
 
