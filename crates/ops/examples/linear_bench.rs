@@ -1,7 +1,7 @@
 //! Speed of the products: decode (one row, weights larger than the caches) as a share of the read bandwidth, prefill
 //! (many rows) as a share of the int8 dot rate, both measured in the same run because machines are shared and noisy.
 //!
-//! `cargo run --release -p ops --example linear_bench [threads] [level] [format]`
+//! `cargo run --release -p ops --example linear_bench [threads] [level] [format] [512|decode|cached|experts]`
 
 use std::time::Instant;
 
@@ -21,6 +21,8 @@ struct Bench {
     bandwidth: f64,
     /// Multiply-adds per second.
     dots: f64,
+    /// Only lines that contain this.
+    words: String,
 }
 
 fn main() {
@@ -28,6 +30,7 @@ fn main() {
     let threads = args.next().map_or(2, |n| n.parse().expect("a number of threads"));
     let level = args.next().map_or(Level::detect(), |l| l.parse().expect("a level"));
     let only: Option<WeightFormat> = args.next().map(|f| f.parse().expect("a format"));
+    let words = args.next().unwrap_or_default();
     let bandwidth = probe::read_bandwidth(threads, COLD_BYTES);
     let dots = probe::int8_dot_rate(threads, level);
     println!(
@@ -36,7 +39,7 @@ fn main() {
         bandwidth / 1e9,
         dots / 1e9
     );
-    let bench = Bench { exec: HostExec::new(level, threads), bandwidth, dots };
+    let bench = Bench { exec: HostExec::new(level, threads), bandwidth, dots, words };
     println!("{:34} {:>10} {:>9} {:>10} {:>8}", "", "GB/s", "of reads", "GMAC/s", "of dots");
     for format in WeightFormat::ALL.into_iter().filter(|f| only.is_none_or(|o| o == *f)) {
         for acts in [Acts::A8, Acts::A16] {
@@ -77,6 +80,10 @@ impl Bench {
         for (what, n, rows) in
             [("decode", cold, 1), ("2 rows", cold, 2), ("1 row cached", 128, 1), ("prefill 512", 128, 512)]
         {
+            let name = format!("linear {} {acts:?} {what}", format.name());
+            if !name.contains(&self.words) {
+                continue;
+            }
             let desc = linear::Desc { n, k, format, acts, bias: false };
             let matrix = Matrix::new(format, n, k);
             let weight = random_weights(matrix.code_bytes(), matrix.scale_bytes());
@@ -84,7 +91,6 @@ impl Bench {
             let seconds = self.best(|| {
                 run(&self.exec, &desc.into(), &all, &reads, &mut writes, Experts::default());
             });
-            let name = format!("linear {} {acts:?} {what}", format.name());
             self.report(&name, matrix.bytes(), rows * n * k, seconds);
         }
     }
@@ -92,6 +98,9 @@ impl Bench {
     fn experts(&self, format: WeightFormat, acts: Acts) {
         let (hidden, inter) = (2048, 512);
         let layout = Expert::new(format, hidden, inter);
+        if !(self.words.is_empty() || self.words == "experts") {
+            return;
+        }
         let experts = COLD_BYTES / layout.bytes() / 8 * 8;
         let codes = layout.gate_up.code_bytes() + layout.down.code_bytes();
         let memory = random_weights(codes, layout.bytes() - codes).repeat(experts);

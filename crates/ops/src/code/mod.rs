@@ -96,3 +96,27 @@ fn value(group: usize, i: usize, random: &mut Stream) -> f32 {
         _ => x,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::reference::{TINY, code, scale_and_inverse};
+
+    #[test]
+    fn codes_by_hand() {
+        assert_eq!(TINY, 2f32.powi(-100));
+        let (scale, inverse) = scale_and_inverse(127.0, 127.0);
+        assert_eq!((scale, inverse), (1.0, 1.0));
+        // Halves go to the even neighbour; nothing leaves -127..127.
+        let codes = [0.5, 1.5, -2.5, 126.5, -127.0, 500.0].map(|x| code(x, inverse, 127.0));
+        assert_eq!(codes, [0, 2, -2, 126, -127, 127]);
+    }
+
+    #[test]
+    fn a_group_below_the_limit_is_zero_and_one_at_it_is_not() {
+        let below = f32::from_bits(TINY.to_bits() - 1);
+        assert_eq!(scale_and_inverse(below, 127.0), (0.0, 0.0));
+        let (scale, inverse) = scale_and_inverse(TINY, 32767.0);
+        assert!(scale > 0.0 && code(TINY, inverse, 32767.0) == 32767);
+        assert!(scale_and_inverse(f32::NAN, 127.0).0.is_nan(), "a NaN is not lost");
+    }
+}

@@ -79,3 +79,6 @@ impl Op for Desc {
         simd::run(self, exec, args);
     }
 }
+
+#[cfg(test)]
+mod tests;

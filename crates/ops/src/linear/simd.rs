@@ -48,6 +48,10 @@ struct Group<'a> {
     act_group: usize,
     input: &'a ActRows<'a>,
     rows: &'a [u32],
+    /// The rows' codes as the kernel wants them, if that is not as stored.
+    prepared: &'a [u8],
+    /// Bytes of one plane of a prepared row.
+    plane_bytes: usize,
     /// What to add to the dot of unpacked codes: corrects codes that are stored with an offset.
     /// `[row of the block][group]`; empty if nothing needs it.
     corrections: &'a [i32],
@@ -57,22 +61,38 @@ struct Group<'a> {
 }
 
 impl<'a> Group<'a> {
-    /// Codes of row `i` of the block that meet this group: `STEPS` steps of four bytes.
-    #[inline(always)]
-    fn codes<const STEPS: usize>(&self, i: usize) -> &'a [[u8; 4]; STEPS] {
-        let row = self.input.codes(self.rows[i] as usize);
-        let steps = row[4 * STEPS * self.index..].as_chunks().0;
-        steps.first_chunk().expect("rows are padded to whole groups")
-    }
-
-    /// Likewise of rows `first..first + T`.
+    /// Codes of rows `first..first + T` of the block that meet this group: `STEPS` steps of four bytes.
     #[inline(always)]
     fn codes_of<const T: usize, const STEPS: usize>(&self, first: usize) -> [&'a [[u8; 4]; STEPS]; T] {
         let mut codes = [&[[0; 4]; STEPS]; T];
         for t in 0..T {
-            codes[t] = self.codes(first + t);
+            let row = match self.prepared {
+                [] => self.input.codes(self.rows[first + t] as usize),
+                all => &all[(first + t) * self.plane_bytes..][..self.plane_bytes],
+            };
+            codes[t] = self.steps_in(row);
         }
         codes
+    }
+
+    /// Of rows prepared in two planes, `PLANES / 2` of them: the upper planes, then the lower ones.
+    #[inline(always)]
+    fn planes_of<const PLANES: usize, const STEPS: usize>(
+        &self,
+        first: usize,
+    ) -> [&'a [[u8; 4]; STEPS]; PLANES] {
+        let mut codes = [&[[0; 4]; STEPS]; PLANES];
+        for p in 0..PLANES {
+            let plane = 2 * (first + p % (PLANES / 2)) + p / (PLANES / 2);
+            codes[p] = self.steps_in(&self.prepared[plane * self.plane_bytes..][..self.plane_bytes]);
+        }
+        codes
+    }
+
+    #[inline(always)]
+    fn steps_in<const STEPS: usize>(&self, row: &'a [u8]) -> &'a [[u8; 4]; STEPS] {
+        let steps = row[4 * STEPS * self.index..].as_chunks().0;
+        steps.first_chunk().expect("rows are padded to whole groups")
     }
 
     /// Activation scale of row `i` of the block.
@@ -101,6 +121,29 @@ struct Kernel {
     steps: usize,
     /// Unpacked codes are larger by this.
     offset: i32,
+    /// How activation codes are read.
+    codes: Codes,
+}
+
+/// In which form a kernel reads activation codes. I16 weights are words, and 16 × 16 bits do not sum up in 32.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Codes {
+    /// As stored.
+    Stored,
+    /// Bytes as words.
+    Widened,
+    /// Words in two planes: 256·upper + lower, lower unsigned.
+    Split,
+}
+
+impl Codes {
+    fn of(format: WeightFormat, acts: Acts) -> Codes {
+        match (format, acts) {
+            (WeightFormat::I16, Acts::A8) => Codes::Widened,
+            (WeightFormat::I16, Acts::A16) => Codes::Split,
+            _ => Codes::Stored,
+        }
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -119,6 +162,7 @@ fn kernel(level: Level, _format: WeightFormat, _acts: Acts) -> Kernel {
 /// Buffers of a worker; they grow to the largest matrix once.
 #[derive(Default)]
 struct Scratch {
+    prepared: Vec<u8>,
     corrections: Vec<i32>,
     sums: Vec<f32>,
 }
@@ -157,6 +201,7 @@ impl<'a> Product<'a> {
         let mut unpacked = Unpacked([[0; 4 * TILE_ROWS]; MAX_STEPS]);
         SCRATCH.with_borrow_mut(|scratch| {
             self.fill(scratch, rows);
+            self.prepare(scratch, rows);
             for tile in tiles {
                 let acc = &mut acc[..rows.len()];
                 self.tile(tile, rows, scratch, &mut unpacked, acc);
@@ -188,6 +233,24 @@ impl<'a> Product<'a> {
         }
     }
 
+    /// Codes in the form that the kernel reads, if that is not as stored.
+    fn prepare(&self, scratch: &mut Scratch, rows: &[u32]) {
+        scratch.prepared.clear();
+        if self.kernel.codes == Codes::Stored {
+            return;
+        }
+        let plane = 2 * self.matrix.k_padded();
+        let planes = if self.kernel.codes == Codes::Split { 2 } else { 1 };
+        scratch.prepared.resize(rows.len() * planes * plane, 0);
+        for (&row, out) in rows.iter().zip(scratch.prepared.chunks_exact_mut(planes * plane)) {
+            let codes = self.input.codes(row as usize);
+            match self.kernel.codes {
+                Codes::Split => per_level!(self.level, split(codes: &[u8], out: &mut [u8])),
+                _ => per_level!(self.level, widen(codes: &[u8], out: &mut [u8])),
+            }
+        }
+    }
+
     fn tile(
         &self,
         tile: usize,
@@ -214,6 +277,8 @@ impl<'a> Product<'a> {
                 act_group: index * matrix.format.group() / ACT_GROUP,
                 input: &self.input,
                 rows,
+                prepared: &scratch.prepared,
+                plane_bytes: 2 * matrix.k_padded(),
                 corrections: &scratch.corrections,
                 sums: &scratch.sums,
                 groups,
@@ -221,6 +286,24 @@ impl<'a> Product<'a> {
             // SAFETY: as above.
             unsafe { (self.kernel.rows)(&group, acc) };
         }
+    }
+}
+
+#[inline(always)]
+fn widen(codes: &[u8], out: &mut [u8]) {
+    for (out, code) in out.as_chunks_mut().0.iter_mut().zip(codes) {
+        *out = i16::from(*code as i8).to_le_bytes();
+    }
+}
+
+#[inline(always)]
+fn split(codes: &[u8], out: &mut [u8]) {
+    let (upper, lower) = out.split_at_mut(codes.len());
+    let out = upper.as_chunks_mut().0.iter_mut().zip(lower.as_chunks_mut().0);
+    for ((upper, lower), code) in out.zip(codes.as_chunks().0) {
+        let code = i16::from_le_bytes(*code);
+        *upper = (code >> 8).to_le_bytes();
+        *lower = (code & 255).to_le_bytes();
     }
 }
 

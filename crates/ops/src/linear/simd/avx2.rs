@@ -2,7 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use super::{Group, Kernel, Step, TileAcc, unpack};
+use super::{Codes, Group, Kernel, Step, TileAcc, unpack};
 use crate::format::{Acts, WeightFormat};
 
 /// Rows that are multiplied together, so that a weight register is loaded once for all of them.
@@ -26,7 +26,7 @@ pub(super) fn kernel(format: WeightFormat, acts: Acts) -> Kernel {
         (Acts::A8, H6) => (unpack::bytes_of_6, rows_bytes::<16, 2, 1, true>, 16, 0),
         (Acts::A8, H8) => (unpack::nibbles_of_8::<false>, rows_bytes::<16, 8, 2, true>, 32, 0),
         (Acts::A8, I8) => (unpack::nibbles_of_8::<true>, rows_bytes::<32, 8, 2, false>, 64, 128),
-        (Acts::A8, I16) => (unpack::words_of_16, rows_words_of_bytes, 64, 0),
+        (Acts::A8, I16) => (unpack::words_of_16, rows_words::<64, false>, 64, 0),
         (Acts::A16, I4) => (unpack::words_of_i4, rows_words::<64, false>, 64, 0),
         (Acts::A16, H4) => (unpack::words_of_h4, rows_words::<32, true>, 32, 0),
         (Acts::A16, H6) => (unpack::words_of_6, rows_words::<32, true>, 32, 0),
@@ -34,7 +34,7 @@ pub(super) fn kernel(format: WeightFormat, acts: Acts) -> Kernel {
         (Acts::A16, I8) => (unpack::words_of_8::<true>, rows_words::<64, false>, 64, 0),
         (Acts::A16, I16) => (unpack::words_of_16, rows_split_words, 64, 0),
     };
-    Kernel { unpack, rows, steps, offset }
+    Kernel { unpack, rows, steps, offset, codes: Codes::of(format, acts) }
 }
 
 #[inline]
@@ -249,7 +249,8 @@ fn block_words<const T: usize, const STEPS: usize, const ZERO: bool>(
     }
 }
 
-/// A16 against codes of at most 8 bits as words: 255·32767·64 and 128·32767·128 fit 32 bits.
+/// Words of codes against words of weights, one of them of at most 8 bits: 255·32767·64 and 128·32767·128 fit
+/// 32 bits.
 #[target_feature(enable = "avx2,fma,f16c")]
 fn rows_words<const STEPS: usize, const ZERO: bool>(group: &Group<'_>, acc: &mut [TileAcc]) {
     let s = scales::<ZERO>(group);
@@ -261,36 +262,6 @@ fn rows_words<const STEPS: usize, const ZERO: bool>(group: &Group<'_>, acc: &mut
     }
     for i in together..acc.len() {
         block_words::<1, STEPS, ZERO>(group, i, &s, acc);
-    }
-}
-
-/// 128 codes as words, made from other codes.
-type Words = [[u8; 4]; 64];
-
-#[inline]
-#[target_feature(enable = "avx2")]
-fn store_words(words: &mut Words, i: usize, v: __m256i) {
-    let out: &mut [u8; 32] = words.as_flattened_mut()[32 * i..].first_chunk_mut().expect("sixteen words");
-    // SAFETY: 32 writable bytes; the store needs no alignment.
-    unsafe { _mm256_storeu_si256(out.as_mut_ptr().cast(), v) }
-}
-
-/// A8 against I16: the bytes are widened (127·32767·128 fits 32 bits).
-#[target_feature(enable = "avx2,fma,f16c")]
-fn rows_words_of_bytes(group: &Group<'_>, acc: &mut [TileAcc]) {
-    let s = scales::<false>(group);
-    let mut wide: Words = [[0; 4]; 64];
-    for i in 0..acc.len() {
-        let codes: &[[u8; 4]; 32] = group.codes(i);
-        let parts = codes.as_flattened().as_chunks::<32>().0;
-        for j in 0..parts.len() {
-            let half = &parts[j];
-            let [a, b] = load_halves(half);
-            store_words(&mut wide, 2 * j, _mm256_cvtepi8_epi16(a));
-            store_words(&mut wide, 2 * j + 1, _mm256_cvtepi8_epi16(b));
-        }
-        let [sums] = dot_words::<1, 64>(steps_of(group), &[&wide]);
-        chain::<false>(group, i, to_floats(sums), &s, &mut acc[i]);
     }
 }
 
@@ -310,24 +281,34 @@ fn join_half(upper: __m128i, lower: __m128i) -> __m128 {
     _mm256_cvtpd_ps(_mm256_fmadd_pd(upper, _mm256_set1_pd(256.0), lower))
 }
 
-/// A16 against I16: codes are 256·upper + lower, each of which sums up in 32 bits (255·32768·128 < 2^31).
+/// `T` rows, in `PLANES` = 2·T planes: upper ones, then lower ones.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn block_split_words<const T: usize, const PLANES: usize>(
+    group: &Group<'_>,
+    first: usize,
+    s: &Scales,
+    acc: &mut [TileAcc],
+) {
+    let sums = dot_words::<PLANES, 64>(steps_of(group), &group.planes_of(first));
+    for t in 0..T {
+        let (upper, lower) = (sums[t], sums[T + t]);
+        let joined = [join(upper[0], lower[0]), join(upper[1], lower[1])];
+        chain::<false>(group, first + t, joined, s, &mut acc[first + t]);
+    }
+}
+
+/// A16 against I16: each plane sums up in 32 bits (255·32768·128 < 2^31).
 #[target_feature(enable = "avx2,fma,f16c")]
 fn rows_split_words(group: &Group<'_>, acc: &mut [TileAcc]) {
     let s = scales::<false>(group);
-    let mut planes: [Words; 2] = [[[0; 4]; 64]; 2];
-    let mask = _mm256_set1_epi16(255);
-    for i in 0..acc.len() {
-        let codes: &Words = group.codes(i);
-        let parts = codes.as_flattened().as_chunks::<32>().0;
-        for j in 0..parts.len() {
-            let part = &parts[j];
-            let [a, b] = load_halves(part);
-            let v = _mm256_set_m128i(b, a);
-            store_words(&mut planes[0], j, _mm256_srai_epi16::<8>(v));
-            store_words(&mut planes[1], j, _mm256_and_si256(v, mask));
-        }
-        let [upper, lower] = dot_words::<2, 64>(steps_of(group), &[&planes[0], &planes[1]]);
-        let t = [join(upper[0], lower[0]), join(upper[1], lower[1])];
-        chain::<false>(group, i, t, &s, &mut acc[i]);
+    let together = acc.len() / 2 * 2;
+    let mut first = 0;
+    while first < together {
+        block_split_words::<2, 4>(group, first, &s, acc);
+        first += 2;
+    }
+    for i in together..acc.len() {
+        block_split_words::<1, 2>(group, i, &s, acc);
     }
 }

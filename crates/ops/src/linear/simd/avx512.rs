@@ -3,7 +3,7 @@
 
 use std::arch::x86_64::*;
 
-use super::{Group, Kernel, Step, TileAcc, unpack};
+use super::{Codes, Group, Kernel, Step, TileAcc, unpack};
 use crate::format::{Acts, WeightFormat};
 
 /// Rows that are multiplied together: weight registers are loaded once for all of them.
@@ -19,7 +19,7 @@ pub(super) fn kernel(format: WeightFormat, acts: Acts) -> Kernel {
         (Acts::A8, H6) => (unpack::bytes_of_6, rows::<16, true, true>, 16, 0),
         (Acts::A8, H8) => (unpack::bytes_of_8::<false>, rows::<16, true, true>, 16, 0),
         (Acts::A8, I8) => (unpack::bytes_of_8::<true>, rows::<32, false, true>, 32, 128),
-        (Acts::A8, I16) => (unpack::words_of_16, rows_words_of_bytes, 64, 0),
+        (Acts::A8, I16) => (unpack::words_of_16, rows::<64, false, false>, 64, 0),
         (Acts::A16, I4) => (unpack::words_of_i4, rows::<64, false, false>, 64, 0),
         (Acts::A16, H4) => (unpack::words_of_h4, rows::<32, true, false>, 32, 0),
         (Acts::A16, H6) => (unpack::words_of_6, rows::<32, true, false>, 32, 0),
@@ -27,7 +27,7 @@ pub(super) fn kernel(format: WeightFormat, acts: Acts) -> Kernel {
         (Acts::A16, I8) => (unpack::words_of_8::<true>, rows::<64, false, false>, 64, 0),
         (Acts::A16, I16) => (unpack::words_of_16, rows_split_words, 64, 0),
     };
-    Kernel { unpack, rows, steps, offset }
+    Kernel { unpack, rows, steps, offset, codes: Codes::of(format, acts) }
 }
 
 #[inline]
@@ -141,7 +141,8 @@ fn block<const T: usize, const S: usize, const STEPS: usize, const ZERO: bool, c
     }
 }
 
-/// A8 against codes unpacked as bytes (`BYTES`), or A16 against codes of at most 8 bits unpacked as words.
+/// A8 against codes unpacked as bytes (`BYTES`), or words of codes against words of weights, one of
+/// them of at most 8 bits.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 fn rows<const STEPS: usize, const ZERO: bool, const BYTES: bool>(group: &Group<'_>, acc: &mut [TileAcc]) {
     let s = scales::<ZERO>(group);
@@ -153,34 +154,6 @@ fn rows<const STEPS: usize, const ZERO: bool, const BYTES: bool>(group: &Group<'
     }
     for i in together..acc.len() {
         block::<1, 8, STEPS, ZERO, BYTES>(group, i, &s, acc);
-    }
-}
-
-/// 128 codes as words, made from other codes.
-type Words = [[u8; 4]; 64];
-
-#[inline]
-#[target_feature(enable = "avx512f")]
-fn store_words(words: &mut Words, i: usize, v: __m512i) {
-    let out: &mut [u8; 64] = words.as_flattened_mut()[64 * i..].first_chunk_mut().expect("32 words");
-    // SAFETY: 64 writable bytes; the store needs no alignment.
-    unsafe { _mm512_storeu_si512(out.as_mut_ptr().cast(), v) }
-}
-
-/// A8 against I16: the bytes are widened.
-#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-fn rows_words_of_bytes(group: &Group<'_>, acc: &mut [TileAcc]) {
-    let s = scales::<false>(group);
-    let mut wide: Words = [[0; 4]; 64];
-    for i in 0..acc.len() {
-        let codes: &[[u8; 4]; 32] = group.codes(i);
-        let parts = codes.as_flattened().as_chunks::<32>().0;
-        for j in 0..parts.len() {
-            let part = &parts[j];
-            store_words(&mut wide, j, _mm512_cvtepi8_epi16(load_halves(part)));
-        }
-        let [sums] = dot::<1, 8, 64, false>(steps_of(group), &[&wide]);
-        chain::<false>(group, i, _mm512_cvtepi32_ps(sums), &s, &mut acc[i]);
     }
 }
 
@@ -200,21 +173,32 @@ fn join_half(upper: __m256i, lower: __m256i) -> __m256 {
     _mm512_cvtpd_ps(_mm512_fmadd_pd(upper, _mm512_set1_pd(256.0), lower))
 }
 
-/// A16 against I16: codes are 256·upper + lower, each of which sums up in 32 bits.
+/// `T` rows, in `PLANES` = 2·T planes: upper ones, then lower ones.
+#[inline]
+#[target_feature(enable = "avx512f,avx512dq,avx512vnni")]
+fn block_split_words<const T: usize, const PLANES: usize>(
+    group: &Group<'_>,
+    first: usize,
+    s: &Scales,
+    acc: &mut [TileAcc],
+) {
+    let sums = dot::<PLANES, 4, 64, false>(steps_of(group), &group.planes_of(first));
+    for t in 0..T {
+        chain::<false>(group, first + t, join(sums[t], sums[T + t]), s, &mut acc[first + t]);
+    }
+}
+
+/// A16 against I16: each plane sums up in 32 bits.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 fn rows_split_words(group: &Group<'_>, acc: &mut [TileAcc]) {
     let s = scales::<false>(group);
-    let mut planes: [Words; 2] = [[[0; 4]; 64]; 2];
-    for i in 0..acc.len() {
-        let codes: &Words = group.codes(i);
-        let parts = codes.as_flattened().as_chunks::<64>().0;
-        for j in 0..parts.len() {
-            let part = &parts[j];
-            let v = load(part);
-            store_words(&mut planes[0], j, _mm512_srai_epi16::<8>(v));
-            store_words(&mut planes[1], j, _mm512_and_si512(v, _mm512_set1_epi16(255)));
-        }
-        let [upper, lower] = dot::<2, 4, 64, false>(steps_of(group), &[&planes[0], &planes[1]]);
-        chain::<false>(group, i, join(upper, lower), &s, &mut acc[i]);
+    let together = acc.len() / 2 * 2;
+    let mut first = 0;
+    while first < together {
+        block_split_words::<2, 4>(group, first, &s, acc);
+        first += 2;
+    }
+    for i in together..acc.len() {
+        block_split_words::<1, 2>(group, i, &s, acc);
     }
 }
