@@ -1,5 +1,6 @@
-//! Speed of the products: decode (one row, weights larger than the caches) as a share of the read bandwidth, prefill
-//! (many rows) as a share of the int8 dot rate, both measured in the same run because machines are shared and noisy.
+//! Speed of the products: decode (one row, weights larger than the caches) as a share of the read
+//! bandwidth, prefill (many rows) as a share of the int8 dot rate, both measured in the same run because
+//! machines are shared and noisy.
 //!
 //! `cargo run --release -p ops --example linear_bench [threads] [level] [format] [512|decode|cached|experts]`
 

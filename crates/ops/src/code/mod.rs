@@ -77,8 +77,8 @@ fn case(desc: Desc, rows: usize) -> Case<Desc> {
     Case::new(format!("{desc:?}, {rows} rows"), desc, rows).read(&x).output().output()
 }
 
-/// Element `i` of group `group`: ordinary groups, zero ones, ones at and around 2^-100, denormal, huge, with ties
-/// of the rounding, and such with a NaN or an infinity, which must not get lost.
+/// Element `i` of group `group`: ordinary groups, zero ones, ones at and around 2^-100, denormal, huge,
+/// with ties of the rounding, and such with a NaN or an infinity, which must not get lost.
 fn value(group: usize, i: usize, random: &mut Stream) -> f32 {
     let tiny = reference::TINY;
     let x = random.normal();

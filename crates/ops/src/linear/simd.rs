@@ -7,6 +7,8 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 #[cfg(target_arch = "x86_64")]
+mod single;
+#[cfg(target_arch = "x86_64")]
 mod unpack;
 
 use std::cell::RefCell;
@@ -16,7 +18,7 @@ use std::ops::Range;
 use super::Desc;
 use super::acts::ActRows;
 use super::entries::Entries;
-use super::layout::{Matrix, TILE_ROWS};
+use super::layout::{K_TILE, Matrix, TILE_ROWS};
 use crate::format::{ACT_GROUP, Acts, WeightFormat};
 use crate::simd::per_level;
 use crate::{HostArgs, HostExec, Level};
@@ -89,6 +91,14 @@ impl<'a> Group<'a> {
         codes
     }
 
+    /// Codes of the only row that meet this group, in lane order, per k tile.
+    #[inline(always)]
+    fn lanes_of(&self) -> &'a [[u8; 2 * K_TILE]] {
+        let tiles = self.prepared.as_chunks().0;
+        let per_group = tiles.len() / self.groups;
+        &tiles[self.index * per_group..][..per_group]
+    }
+
     #[inline(always)]
     fn steps_in<const STEPS: usize>(&self, row: &'a [u8]) -> &'a [[u8; 4]; STEPS] {
         let steps = row[4 * STEPS * self.index..].as_chunks().0;
@@ -123,9 +133,15 @@ struct Kernel {
     offset: i32,
     /// How activation codes are read.
     codes: Codes,
+    /// What replaces `unpack` and `rows` if there is one row only. Its codes are in lane order.
+    single: Option<Single>,
 }
 
-/// In which form a kernel reads activation codes. I16 weights are words, and 16 × 16 bits do not sum up in 32.
+/// Adds a group's term to the only row, from the group's packed codes.
+type Single = unsafe fn(&[u8], &Group<'_>, &mut [TileAcc]);
+
+/// In which form a kernel reads activation codes. I16 weights are words, and 16 × 16 bits do not sum up in
+/// 32.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Codes {
     /// As stored.
@@ -236,6 +252,13 @@ impl<'a> Product<'a> {
     /// Codes in the form that the kernel reads, if that is not as stored.
     fn prepare(&self, scratch: &mut Scratch, rows: &[u32]) {
         scratch.prepared.clear();
+        if let (Some(_), [row]) = (self.kernel.single, rows) {
+            let codes = self.input.codes(*row as usize);
+            scratch.prepared.resize(2 * codes.len(), 0);
+            let out = &mut scratch.prepared[..];
+            per_level!(self.level, lanes(codes: &[u8], out: &mut [u8]));
+            return;
+        }
         if self.kernel.codes == Codes::Stored {
             return;
         }
@@ -268,8 +291,12 @@ impl<'a> Product<'a> {
         acc.fill([0.0; TILE_ROWS]);
         for (index, (codes, scales)) in group_codes.zip(group_scales).enumerate() {
             let steps = &mut unpacked.0[..self.kernel.steps];
-            // SAFETY: the kernel is that of the level of a HostExec, which exists only if this machine has it.
-            unsafe { (self.kernel.unpack)(codes, steps) };
+            let single = self.kernel.single.filter(|_| rows.len() == 1);
+            if single.is_none() {
+                // SAFETY: the kernel is that of the level of a HostExec, which exists only if this machine
+                // has it.
+                unsafe { (self.kernel.unpack)(codes, steps) };
+            }
             let group = Group {
                 steps,
                 scales,
@@ -283,8 +310,27 @@ impl<'a> Product<'a> {
                 sums: &scratch.sums,
                 groups,
             };
-            // SAFETY: as above.
-            unsafe { (self.kernel.rows)(&group, acc) };
+            match single {
+                // SAFETY: as above.
+                Some(single) => unsafe { single(codes, &group, acc) },
+                // SAFETY: as above.
+                None => unsafe { (self.kernel.rows)(&group, acc) },
+            }
+        }
+    }
+}
+
+/// One row's codes in lane order (see `single`): for each k tile, pair of lanes and nibble, the 32 bytes
+/// that meet it; each eight bytes twice, for rows g and g + 8.
+#[inline(always)]
+fn lanes(codes: &[u8], out: &mut [u8]) {
+    // In units of four codes: unit 4·t + 2·r + high of a k tile goes where (pair, high, t, twice, r) say.
+    let codes = codes.as_chunks::<4>().0.as_chunks::<{ K_TILE / 4 }>().0;
+    let out = out.as_chunks_mut::<4>().0.as_chunks_mut::<{ K_TILE / 2 }>().0;
+    for (codes, out) in codes.iter().zip(out) {
+        for at in 0..K_TILE / 2 {
+            let (pair, high, t, r) = (at / 16, at / 8 % 2, at / 4 % 2, at % 2);
+            out[at] = codes[8 * pair + 4 * t + 2 * r + high];
         }
     }
 }
@@ -326,8 +372,8 @@ fn sum16(codes: &[u8]) -> i32 {
     sum
 }
 
-/// Calls `work(segment, tiles)` on the workers, so that every row tile of every segment is met once. A segment is
-/// a block of rows and the matrix it meets; `rows` is the usual number of rows in one.
+/// Calls `work(segment, tiles)` on the workers, so that every row tile of every segment is met once. A
+/// segment is a block of rows and the matrix it meets; `rows` is the usual number of rows in one.
 pub(crate) fn over_tiles(
     exec: &HostExec,
     segments: usize,
@@ -407,7 +453,8 @@ impl<'a, T> SharedOut<'a, T> {
     #[allow(clippy::mut_from_ref)] // the caller's promise
     pub unsafe fn piece(&self, at: usize, len: usize) -> &mut [T] {
         assert!(at + len <= self.len, "piece {at}..{} of {} elements", at + len, self.len);
-        // SAFETY: inside the slice this was made from, which is borrowed for 'a; disjoint by the caller's promise.
+        // SAFETY: inside the slice this was made from, which is borrowed for 'a; disjoint by the caller's
+        // promise.
         unsafe { std::slice::from_raw_parts_mut(self.start.add(at), len) }
     }
 }

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use crate::Level;
 use crate::simd::per_level;
 
-/// Bytes per second that `threads` threads read together from a buffer of `bytes` bytes (choose it larger than the
-/// caches): every thread sums its own part with the widest loads; the best of four passes counts, from a common
-/// start to the end of the last thread.
+/// Bytes per second that `threads` threads read together from a buffer of `bytes` bytes (choose it larger
+/// than the caches): every thread sums its own part with the widest loads; the best of four passes counts,
+/// from a common start to the end of the last thread.
 pub fn read_bandwidth(threads: usize, bytes: usize) -> f64 {
     let level = Level::detect();
     let buffer: Vec<u64> = (0..bytes as u64 / 8).collect();
@@ -28,9 +28,10 @@ pub fn read_bandwidth(threads: usize, bytes: usize) -> f64 {
     (8 * buffer.len()) as f64 / best.as_secs_f64()
 }
 
-/// Int8 multiply-adds per second that `threads` threads do together at `level`, operands in registers: for AVX2
-/// `vpmaddubsw` + `vpmaddwd` + `vpaddd` (32 each), for AVX-512 `vpdpbusd` (64 each), in as many independent chains
-/// as hide their latency; for scalar a plain loop as compiled. The best of three passes of some milliseconds.
+/// Int8 multiply-adds per second that `threads` threads do together at `level`, operands in registers: for
+/// AVX2 `vpmaddubsw` + `vpmaddwd` + `vpaddd` (32 each), for AVX-512 `vpdpbusd` (64 each), in as many
+/// independent chains as hide their latency; for scalar a plain loop as compiled. The best of three passes
+/// of some milliseconds.
 pub fn int8_dot_rate(threads: usize, level: Level) -> f64 {
     assert!(level <= Level::detect(), "SIMD level {} is not available here", level.name());
     const ROUNDS: usize = 1 << 18;

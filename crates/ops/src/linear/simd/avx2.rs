@@ -2,21 +2,21 @@
 
 use std::arch::x86_64::*;
 
-use super::{Codes, Group, Kernel, Step, TileAcc, unpack};
+use super::{Codes, Group, Kernel, Single, Step, TileAcc, single, unpack};
 use crate::format::{Acts, WeightFormat};
 
 /// Rows that are multiplied together, so that a weight register is loaded once for all of them.
 const TOGETHER: usize = 4;
 
 /// Sixteen 32-bit lanes, one per row of the tile.
-type Lanes = [__m256i; 2];
+pub(super) type Lanes = [__m256i; 2];
 /// Likewise as floats.
 type Floats = [__m256; 2];
 
 /// How this level runs a pair of formats.
 ///
-/// Under A8, `maddubs` adds pairs of u8·s8 into i16. Four-bit codes let eight such pairs add up before they are
-/// widened (15·128·2·8 < 2^15), six-bit ones two; eight-bit codes are two planes of nibbles.
+/// Under A8, `maddubs` adds pairs of u8·s8 into i16. Four-bit codes let eight such pairs add up before they
+/// are widened (15·128·2·8 < 2^15), six-bit ones two; eight-bit codes are two planes of nibbles.
 pub(super) fn kernel(format: WeightFormat, acts: Acts) -> Kernel {
     use WeightFormat::*;
     type Parts = (unsafe fn(&[u8], &mut [Step]), unsafe fn(&Group<'_>, &mut [TileAcc]), usize, i32);
@@ -34,7 +34,17 @@ pub(super) fn kernel(format: WeightFormat, acts: Acts) -> Kernel {
         (Acts::A16, I8) => (unpack::words_of_8::<true>, rows_words::<64, false>, 64, 0),
         (Acts::A16, I16) => (unpack::words_of_16, rows_split_words, 64, 0),
     };
-    Kernel { unpack, rows, steps, offset, codes: Codes::of(format, acts) }
+    Kernel { unpack, rows, steps, offset, codes: Codes::of(format, acts), single: single(format, acts) }
+}
+
+/// How one row alone runs, if it has a way of its own.
+pub(super) fn single(format: WeightFormat, acts: Acts) -> Option<Single> {
+    match (acts, format) {
+        (Acts::A8, WeightFormat::I4) => Some(single::of_4::<2, false>),
+        (Acts::A8, WeightFormat::H4) => Some(single::of_4::<1, true>),
+        (Acts::A8, WeightFormat::H6) => Some(single::of_6),
+        _ => None,
+    }
 }
 
 #[inline]
@@ -80,7 +90,7 @@ fn load_halves(bytes: &[u8]) -> [__m128i; 2] {
 }
 
 /// Scales and zeros of a group, as floats.
-struct Scales {
+pub(super) struct Scales {
     scale: Floats,
     /// Negated; only for H formats.
     minus_zero: Floats,
@@ -88,7 +98,7 @@ struct Scales {
 
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
-fn scales<const ZERO: bool>(group: &Group<'_>) -> Scales {
+pub(super) fn scales<const ZERO: bool>(group: &Group<'_>) -> Scales {
     let mut out = Scales { scale: [_mm256_setzero_ps(); 2], minus_zero: [_mm256_setzero_ps(); 2] };
     let bits = load_halves(group.scales);
     for i in 0..2 {
@@ -107,7 +117,7 @@ fn scales<const ZERO: bool>(group: &Group<'_>) -> Scales {
 /// acc = fma(u, scale, acc) with u = t·sa, or fma(-zero, Σa, t)·sa.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
-fn chain<const ZERO: bool>(group: &Group<'_>, i: usize, t: Floats, s: &Scales, acc: &mut TileAcc) {
+pub(super) fn chain<const ZERO: bool>(group: &Group<'_>, i: usize, t: Floats, s: &Scales, acc: &mut TileAcc) {
     let sa = _mm256_set1_ps(group.scale(i));
     let mut v = load_floats(acc);
     for h in 0..2 {
@@ -122,7 +132,7 @@ fn chain<const ZERO: bool>(group: &Group<'_>, i: usize, t: Floats, s: &Scales, a
 
 #[inline]
 #[target_feature(enable = "avx2")]
-fn to_floats(t: Lanes) -> Floats {
+pub(super) fn to_floats(t: Lanes) -> Floats {
     [_mm256_cvtepi32_ps(t[0]), _mm256_cvtepi32_ps(t[1])]
 }
 

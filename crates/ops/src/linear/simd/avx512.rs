@@ -1,8 +1,10 @@
-//! Dot kernels and float chain for AVX-512 with VNNI: one register of sixteen outputs. Groups are unpacked by the
-//! AVX2 code; `vpdpbusd` and `vpdpwssd` add into 32 bits without saturating, so that every format is one plane.
+//! Dot kernels and float chain for AVX-512 with VNNI: one register of sixteen outputs. Groups are unpacked
+//! by the AVX2 code; `vpdpbusd` and `vpdpwssd` add into 32 bits without saturating, so that every format is
+//! one plane.
 
 use std::arch::x86_64::*;
 
+use super::avx2::single;
 use super::{Codes, Group, Kernel, Step, TileAcc, unpack};
 use crate::format::{Acts, WeightFormat};
 
@@ -27,7 +29,7 @@ pub(super) fn kernel(format: WeightFormat, acts: Acts) -> Kernel {
         (Acts::A16, I8) => (unpack::words_of_8::<true>, rows::<64, false, false>, 64, 0),
         (Acts::A16, I16) => (unpack::words_of_16, rows_split_words, 64, 0),
     };
-    Kernel { unpack, rows, steps, offset, codes: Codes::of(format, acts) }
+    Kernel { unpack, rows, steps, offset, codes: Codes::of(format, acts), single: single(format, acts) }
 }
 
 #[inline]
@@ -81,8 +83,8 @@ fn chain<const ZERO: bool>(group: &Group<'_>, i: usize, t: __m512, s: &Scales, a
     }
 }
 
-/// Unpacked steps · codes for `T` rows: u8·s8 (`BYTES`) or s16·s16. `S` sums per row, because an instruction's
-/// result is only there some cycles later; integer sums may be taken apart.
+/// Unpacked steps · codes for `T` rows: u8·s8 (`BYTES`) or s16·s16. `S` sums per row, because an
+/// instruction's result is only there some cycles later; integer sums may be taken apart.
 #[inline]
 #[target_feature(enable = "avx512f,avx512vnni")]
 fn dot<const T: usize, const S: usize, const STEPS: usize, const BYTES: bool>(

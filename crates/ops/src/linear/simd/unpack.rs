@@ -1,14 +1,15 @@
 //! Unpacks a weight group of a row tile into the order in which the dot kernels of every level read it.
 //!
-//! Packed, a row's bytes lie in lanes; unpacked, they lie in columns, so that a vector register holds all rows
-//! of the tile and sums need no horizontal adds, and activations are broadcast straight from their codes:
+//! Packed, a row's bytes lie in lanes; unpacked, they lie in columns, so that a vector register holds all
+//! rows of the tile and sums need no horizontal adds, and activations are broadcast straight from their
+//! codes:
 //!
 //! ```text
 //! bytes  (A8):  steps of 4 k:  [row 0: k k+1 k+2 k+3][row 1: …] … [row 15: …]      64 bytes
 //! words (A16):  steps of 2 k:  [row 0: k k+1][row 1: …] … [row 15: …]              64 bytes of i16
 //! ```
-//! A group is unpacked once and used for all rows of a block, so this costs little in prefill; in decode it is
-//! still several times faster than memory.
+//! A group is unpacked once and used for all rows of a block, so this costs little in prefill; in decode it
+//! is still several times faster than memory.
 
 use std::arch::x86_64::*;
 
@@ -36,8 +37,8 @@ fn store(step: &mut Step, half: usize, v: __m256i) {
     unsafe { _mm256_storeu_si256(out.as_mut_ptr().cast(), v) }
 }
 
-/// Columns of eight rows: from 32 bytes of each row, `STRIDE` bytes apart, starting at `at`, gives vector `d` with
-/// the `d`-th four bytes of rows 0..8.
+/// Columns of eight rows: from 32 bytes of each row, `STRIDE` bytes apart, starting at `at`, gives vector
+/// `d` with the `d`-th four bytes of rows 0..8.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn columns<const STRIDE: usize, const N: usize>(plane: &[u8; N], at: usize) -> [__m256i; 8] {
@@ -67,8 +68,8 @@ fn nibbles(v: __m256i) -> [__m256i; 2] {
     [_mm256_and_si256(v, mask), _mm256_and_si256(_mm256_srli_epi16::<4>(v), mask)]
 }
 
-/// Calls `put(step, half, codes)` for the unsigned codes of a k tile with a 4-bit plane; with `TWO_BIT` the 2-bit
-/// plane of H6 follows it.
+/// Calls `put(step, half, codes)` for the unsigned codes of a k tile with a 4-bit plane; with `TWO_BIT` the
+/// 2-bit plane of H6 follows it.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn nibble_tile<const N: usize, const TWO_BIT: bool>(
