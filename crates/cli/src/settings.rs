@@ -62,22 +62,22 @@ pub struct RecipeArgs {
     #[arg(long, value_parser = profile(), default_value = "default")]
     pub profile: Profile,
     /// Routed experts: int4, int8 or int16
-    #[arg(long, value_parser = format(), hide_possible_values = true)]
+    #[arg(long, value_name = "FORMAT", value_parser = format(), hide_possible_values = true)]
     pub experts: Option<WeightFormat>,
-    /// Attention projections: hqq4, hqq6, hqq8, int4, int8 or int16 (also the four below)
-    #[arg(long, value_parser = format(), hide_possible_values = true)]
+    /// Attention projections: hqq4, hqq6, hqq8, int4, int8 or int16 (the four below too)
+    #[arg(long, value_name = "FORMAT", value_parser = format(), hide_possible_values = true)]
     pub attention: Option<WeightFormat>,
     /// Projections of linear attention
-    #[arg(long, value_parser = format(), hide_possible_values = true)]
+    #[arg(long, value_name = "FORMAT", value_parser = format(), hide_possible_values = true)]
     pub linear_attention: Option<WeightFormat>,
     /// Shared experts
-    #[arg(long, value_parser = format(), hide_possible_values = true)]
+    #[arg(long, value_name = "FORMAT", value_parser = format(), hide_possible_values = true)]
     pub shared: Option<WeightFormat>,
     /// Dense feed-forward layers
-    #[arg(long, value_parser = format(), hide_possible_values = true)]
+    #[arg(long, value_name = "FORMAT", value_parser = format(), hide_possible_values = true)]
     pub dense: Option<WeightFormat>,
     /// Output head
-    #[arg(long, value_parser = format(), hide_possible_values = true)]
+    #[arg(long, value_name = "FORMAT", value_parser = format(), hide_possible_values = true)]
     pub head: Option<WeightFormat>,
     /// Keys and values of attention
     #[arg(long, value_parser = kv())]

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 
 use base::{Refusal, Result, WorldError};
 use engine::{Engine, Wanted};
-use text::Tokenizer;
+use text::{Rendered, Tokenizer};
 
 use crate::numbers::{Mean, nll};
 
@@ -61,10 +61,11 @@ pub fn read_text(path: &Path) -> Result<String> {
     Ok(text)
 }
 
-/// Ids of the beginning of a kind's text, at least enough for `windows`.
+/// Ids of the beginning of a kind's text, enough for `windows` if it is long enough. As witnesses read such files:
+/// every line ends with `\n`, and the text is trusted, so spellings of control tokens are control tokens.
 pub fn kind_ids(tokenizer: &Tokenizer, folder: &Path, kind: &str, windows: Windows) -> Result<Vec<u32>> {
-    let text = read_text(&text_path(folder, kind))?;
-    let mut ids = tokenizer.encode(&text)?;
+    let text = read_text(&text_path(folder, kind))?.replace("\r\n", "\n").replace('\r', "\n");
+    let mut ids = tokenizer.encode_prompt(&Rendered { text, guarded: Vec::new() })?;
     ids.truncate(windows.count * windows.tokens);
     Ok(ids)
 }
@@ -110,6 +111,19 @@ mod tests {
         assert_eq!(cut, [[0, 1, 2, 3], [4, 5, 6, 7]]);
         let error = windows.cut("x", &ids[..7]).err().unwrap().to_string();
         assert!(error.contains("7 tokens") && error.contains("8 tokens"), "{error}");
+    }
+
+    #[test]
+    fn trusted_text_has_control_tokens_and_plain_line_ends() {
+        let tokenizer = Tokenizer::open(&testdata::fixture("tiny-qwen3-next")).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let ids = |text: &str| {
+            std::fs::write(folder.path().join("a.txt"), text).unwrap();
+            kind_ids(&tokenizer, folder.path(), "a", Windows::STANDARD).unwrap()
+        };
+        let end = tokenizer.id_of("<|im_end|>").unwrap();
+        assert_eq!(ids("a\r\nb<|im_end|>"), [tokenizer.encode("a\nb").unwrap(), vec![end]].concat());
+        assert_eq!(ids(&"word ".repeat(9000)).len(), 3 * 1024);
     }
 
     #[test]

@@ -48,6 +48,9 @@ pub fn run(args: BenchArgs) -> Result<()> {
     if args.json { put_json(&measured) } else { Ok(put(&text(&measured))?) }
 }
 
+/// Kinds of steps that people are shown; JSON has all.
+const SHOWN_STEPS: usize = 16;
+
 fn text(b: &Bench) -> String {
     let mut text = format!(
         "{} {}, {} on {} threads\n\
@@ -82,6 +85,6 @@ fn steps(phase: &Phase) -> String {
             format!("{:.2} GMAC/s", s.gmac_s),
         ]
     };
-    let rows: Vec<_> = phase.steps.iter().map(row).collect();
+    let rows: Vec<_> = phase.steps.iter().take(SHOWN_STEPS).map(row).collect();
     table(&rows, &[true, false, false, true, true])
 }
