@@ -51,10 +51,9 @@ fn stops_limits_and_a_system_message_are_heard() {
     assert_eq!(json["finish_reason"], "length");
     let json = krasis(&["run", "Good morning.", "--system", "Answer briefly.", "--json"]).json();
     assert_eq!((&json["text"], &json["prompt_tokens"]), (&json!("Hello! How can I help you?"), &json!(33)));
-    let json = krasis(&["run", "--plain", "The ", "--max-tokens", "4", "--json"]);
-    json.failed(1, &["model not found: The "]);
     let json = krasis(&["run", "--plain", "Hello", "--max-tokens", "4", "--json"]).json();
     assert_eq!(json["token_ids"].as_array().unwrap().len(), 4);
+    assert!(json["prompt_tokens"].as_u64().unwrap() <= 5, "no template around it: {json}");
 }
 
 #[test]

@@ -123,12 +123,13 @@ impl ShapeChoice {
             s if s >= 256 << 20 => (1024, 384, 32_768, 64, 16, 4, 128),
             _ => (256, 128, 4096, 16, 4, 2, 64),
         };
+        let experts = self.experts.unwrap_or(experts);
         let mut shape = Shape {
             family,
             hidden: self.hidden.unwrap_or(hidden),
             layers: self.layers.unwrap_or(if self.size_bytes.is_some() { 1 } else { 8 }),
-            experts: self.experts.unwrap_or(experts),
-            top_k: self.top_k.unwrap_or(if next && experts > 256 { 10 } else { 8.min(experts / 4) }),
+            experts,
+            top_k: self.top_k.unwrap_or(if next && experts > 256 { 10 } else { 8.min(experts.div_ceil(4)) }),
             inter: self.inter.unwrap_or(inter),
             heads: self.heads.unwrap_or(heads),
             kv_heads: self.kv_heads.unwrap_or(kv_heads),
