@@ -229,7 +229,7 @@ impl HostExecutor {
     fn submit(&mut self, id: u32, rows: &[Row]) {
         let started = Instant::now();
         let ran = self.execute(id, rows);
-        let cost = self.cost(id, rows.len());
+        let cost = self.cost(id, rows);
         let kind = self.bound[id as usize].kind;
         self.stats.kinds[kind].add(rows.len(), started.elapsed(), cost, ran);
     }
@@ -262,10 +262,12 @@ impl HostExecutor {
         self.program.steps[id as usize].desc.run(&self.exec, args)
     }
 
-    /// Cost of a step; expert weights count once per expert that was routed to.
-    fn cost(&self, id: u32, rows: usize) -> Cost {
+    /// Cost of a step; expert weights count once per expert that was routed to, and history up to the last row's
+    /// position, which all rows of a run are counted with.
+    fn cost(&self, id: u32, rows: &[Row]) -> Cost {
         let step = &self.program.steps[id as usize];
-        let mut cost = step.desc.cost(Dims { rows, ..self.dims });
+        let context = rows.iter().map(|row| row.pos as usize + 1).max().unwrap_or(1);
+        let mut cost = step.desc.cost(Dims { rows: rows.len(), context, ..self.dims });
         let routed_bytes = match &step.desc {
             OpDesc::ExpertGateUp(d) => {
                 Some((d.experts, Expert::new(d.format, d.hidden, d.inter).gate_up.bytes()))

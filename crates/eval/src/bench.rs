@@ -150,7 +150,7 @@ pub struct StepKind {
     pub op: &'static str,
     /// Share of the time of all steps.
     pub share: f64,
-    /// GB/s read; of attention, what it would be if the whole context were read.
+    /// GB/s read.
     pub gb_s: f64,
     /// 10⁹ integer multiply-adds per second.
     pub gmac_s: f64,
@@ -187,7 +187,7 @@ pub fn run(
     let (prefill, decode) = measure(engine, &prompt.ids, decode, cancel)?;
     let recipe = engine.recipe();
     let rate = |amount: f64, seconds: f64| if seconds > 0.0 { amount / seconds } else { 0.0 };
-    // What a step on states costs depends on positions and is counted for the whole context: not in the totals.
+    // Steps on states are not in the totals: they read no weights.
     let weighty = |stats: &Stats, amount: fn(&KindStats) -> u64| -> u64 {
         stats.kinds.iter().filter(|k| WEIGHT_OPS.contains(&k.op)).map(amount).sum()
     };
