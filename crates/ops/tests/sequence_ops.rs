@@ -214,3 +214,26 @@ fn gated_delta_does_not_depend_on_batches() {
         (o, state)
     });
 }
+
+#[test]
+fn descriptors_that_no_kernel_is_written_for_are_refused() {
+    let refused = |result: Result<(), base::Refusal>, field: &str| {
+        let words = result.expect_err(field).to_string();
+        assert!(words.starts_with(field), "{words}");
+    };
+    let write = kv_write::Desc { kv_heads: 2, head_dim: 64, kv: KvFormat::K8 };
+    refused(kv_write::Desc { kv_heads: 0, ..write }.validate(), "kv_heads: 0");
+    refused(kv_write::Desc { head_dim: 72, ..write }.validate(), "head_dim: 72");
+    refused(kv_write::Desc { head_dim: 528, ..write }.validate(), "head_dim: 528");
+    let (acts, kv) = (Acts::A8, KvFormat::K8);
+    let attend = attention::Desc { heads: 4, kv_heads: 2, head_dim: 64, acts, kv, scale: 0.125 };
+    refused(attention::Desc { heads: 5, ..attend }.validate(), "attention heads: 5");
+    refused(attention::Desc { head_dim: 0, ..attend }.validate(), "head_dim: 0");
+    refused(attention::Desc { scale: f32::NAN, ..attend }.validate(), "attention scale: NaN");
+    refused(conv::Desc { channels: 0, kernel: 4 }.validate(), "conv channels: 0");
+    refused(conv::Desc { channels: 8, kernel: 9 }.validate(), "conv kernel: 9");
+    let delta = gated_delta::Desc { key_heads: 2, value_heads: 4, dk: 32, dv: 40 };
+    refused(gated_delta::Desc { value_heads: 3, ..delta }.validate(), "linear value heads: 3");
+    refused(gated_delta::Desc { dk: 40, ..delta }.validate(), "linear key head_dim: 40");
+    refused(gated_delta::Desc { dv: 0, ..delta }.validate(), "linear value head_dim: 0");
+}
