@@ -17,7 +17,8 @@ pub struct Sampling {
     pub top_p: f32,
     /// Keep tokens with at least this share of the best one's probability; 0 = all.
     pub min_p: f32,
-    /// Logits of tokens seen anywhere before are divided (positive) or multiplied (negative) by this; 1 = off.
+    /// Logits of tokens seen anywhere before are divided (positive) or multiplied (negative) by this; 1 =
+    /// off.
     pub repetition_penalty: f32,
     /// Subtracted from logits of generated tokens.
     pub presence_penalty: f32,

@@ -3,7 +3,8 @@
 use arch::Role;
 use base::LayerId;
 
-/// Packed weights by role and by layer of experts. Implemented by the weight cache; tests may implement it too.
+/// Packed weights by role and by layer of experts. Implemented by the weight cache; tests may implement it
+/// too.
 pub trait WeightSource: Send + Sync {
     /// Bytes of a dense entry, as the manifest describes it, aligned to 64 bytes.
     fn dense(&self, role: Role) -> &[u8];

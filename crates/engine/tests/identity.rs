@@ -25,7 +25,8 @@ fn matrix(fixture_name: &str, profile: arch::Profile) {
     for level in Level::available() {
         for threads in [1, 2] {
             for way in ways() {
-                // The reference loops have one thread whatever the pool has: one row shows that it is ignored.
+                // The reference loops have one thread whatever the pool has: one row shows that it is
+                // ignored.
                 if level == Level::Scalar && threads > 1 && way != Way::Chunks(512) {
                     continue;
                 }

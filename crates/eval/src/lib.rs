@@ -1,6 +1,6 @@
 //! Takes: a running model, witnesses of independent implementations, text.
-//! Gives: comparisons, perplexities, divergences, speeds, and random models of real shapes to measure speed on.
-//! Never: changes what it measures; prints.
+//! Gives: comparisons, perplexities, divergences, speeds, and random models of real shapes to measure speed
+//! on. Never: changes what it measures; prints.
 
 pub mod bench;
 pub mod compare;

@@ -73,8 +73,8 @@ pub fn nll(logits: &[f32], target: u32) -> f64 {
     log_sum_exp(logits) - f64::from(logits[target as usize])
 }
 
-/// KL(reference‖ours) in nats, the reference as log-probabilities. They may be rounded (a witness stores f16),
-/// so the sum of their probabilities need not be exactly 1 and the result may fall slightly below 0.
+/// KL(reference‖ours) in nats, the reference as log-probabilities. They may be rounded (a witness stores
+/// f16), so the sum of their probabilities need not be exactly 1 and the result may fall slightly below 0.
 pub fn kl_of_logprobs(reference: &[f32], ours: &[f32]) -> f64 {
     assert_eq!(reference.len(), ours.len(), "rows of equal length");
     let norm = log_sum_exp(ours);

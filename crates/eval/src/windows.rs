@@ -61,8 +61,9 @@ pub fn read_text(path: &Path) -> Result<String> {
     Ok(text)
 }
 
-/// Ids of the beginning of a kind's text, enough for `windows` if it is long enough. As witnesses read such files:
-/// every line ends with `\n`, and the text is trusted, so spellings of control tokens are control tokens.
+/// Ids of the beginning of a kind's text, enough for `windows` if it is long enough. As witnesses read such
+/// files: every line ends with `\n`, and the text is trusted, so spellings of control tokens are control
+/// tokens.
 pub fn kind_ids(tokenizer: &Tokenizer, folder: &Path, kind: &str, windows: Windows) -> Result<Vec<u32>> {
     let text = read_text(&text_path(folder, kind))?.replace("\r\n", "\n").replace('\r', "\n");
     let mut ids = tokenizer.encode_prompt(&Rendered { text, guarded: Vec::new() })?;

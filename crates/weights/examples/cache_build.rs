@@ -1,7 +1,7 @@
 //! Builds a weight cache and says what it cost: `cache_build FOLDER CACHE [PROFILE] [THREADS]`.
 //!
-//! Prints a line per 10 % of the source, then seconds, CPU seconds, MB of source per CPU second, and the largest
-//! anonymous memory seen. An uninterrupted run on an idle machine is the figure that counts.
+//! Prints a line per 10 % of the source, then seconds, CPU seconds, MB of source per CPU second, and the
+//! largest anonymous memory seen. An uninterrupted run on an idle machine is the figure that counts.
 
 use std::cell::Cell;
 use std::path::Path;

@@ -9,8 +9,8 @@ use crate::{interrupt, output};
 
 /// Packs a model's weights into its cache, or checks that it is there
 ///
-/// The first `run` does this too. The cache is made of the checkpoint, the formats of the weights and the version
-/// of the arithmetic; other formats make another cache. An interrupted build goes on where it was.
+/// The first `run` does this too. The cache is made of the checkpoint, the formats of the weights and the
+/// version of the arithmetic; other formats make another cache. An interrupted build goes on where it was.
 #[derive(Debug, Args)]
 pub struct BuildArgs {
     /// A model folder, or its name in the models folder [default: the bundled model]

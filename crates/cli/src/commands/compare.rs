@@ -11,9 +11,10 @@ use crate::settings::{EngineArgs, RecipeArgs};
 
 /// Compares a model's results with those of an independent implementation
 ///
-/// A file of expected logits needs no tokenizer: logits, router choices and greedy ids are compared. A witness folder
-/// holds greedy texts, perplexities and log-probabilities. Without --witness, `witness/` or `expected.safetensors` of
-/// the model folder is taken. A difference is a figure, not an error: the exit code is 0.
+/// A file of expected logits needs no tokenizer: logits, router choices and greedy ids are compared. A
+/// witness folder holds greedy texts, perplexities and log-probabilities. Without --witness, `witness/` or
+/// `expected.safetensors` of the model folder is taken. A difference is a figure, not an error: the exit code
+/// is 0.
 #[derive(Debug, Args)]
 pub struct CompareArgs {
     /// A model folder, or its name in the models folder

@@ -11,8 +11,8 @@ use crate::output::{Progress, put, put_json};
 
 /// Writes a random model of a real shape, for benchmarks
 ///
-/// A BF16 folder in the form published on Hugging Face, without a tokenizer. Dimensions that are not given follow
-/// from the family and the size. The content depends on the dimensions and the seed only.
+/// A BF16 folder in the form published on Hugging Face, without a tokenizer. Dimensions that are not given
+/// follow from the family and the size. The content depends on the dimensions and the seed only.
 #[derive(Debug, Args)]
 pub struct SynthArgs {
     /// The folder to write; it must not exist

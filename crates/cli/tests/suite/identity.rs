@@ -1,4 +1,5 @@
-//! The same bits however they are computed. The full matrix is a test of the engine; this is what flags reach.
+//! The same bits however they are computed. The full matrix is a test of the engine; this is what flags
+//! reach.
 
 use crate::krasis::krasis;
 

@@ -11,8 +11,8 @@ use serde_json::Value;
 /// The binary under test.
 pub const BINARY: &str = env!("CARGO_BIN_EXE_krasis");
 
-/// A home that the tests of one build of the binary share, so that the bundled model is unpacked and packed once.
-/// Another build gets another one: nothing that it computes comes from an older program.
+/// A home that the tests of one build of the binary share, so that the bundled model is unpacked and packed
+/// once. Another build gets another one: nothing that it computes comes from an older program.
 pub fn shared_home() -> &'static Path {
     static HOME: OnceLock<PathBuf> = OnceLock::new();
     HOME.get_or_init(|| {

@@ -14,8 +14,8 @@ use ops::Row;
 use super::Comparison;
 use crate::numbers::{Mean, RelativeRms, argmax, kl_of_logits};
 
-/// Experts whose combine weights are nearer than this can't be told apart by a witness that gives the weights of
-/// the chosen only: the reference's own score of the first expert that was not chosen is not known.
+/// Experts whose combine weights are nearer than this can't be told apart by a witness that gives the weights
+/// of the chosen only: the reference's own score of the first expert that was not chosen is not known.
 const UNDECIDED: f32 = 1e-3;
 
 /// Expected values of one prompt.
@@ -183,7 +183,8 @@ enum Verdict {
 }
 
 /// Compares as sets. If they differ, every expert that only we chose must weigh nearly what an expert weighs
-/// that only the witness chose; then the witness's own scores may have been that near, and nothing is decided.
+/// that only the witness chose; then the witness's own scores may have been that near, and nothing is
+/// decided.
 fn judge(ours: &[(u32, f32)], ids: &[i64], weights: &[f32]) -> Verdict {
     let mut only_ours: Vec<f32> =
         ours.iter().filter(|(id, _)| !ids.contains(&i64::from(*id))).map(|(_, w)| *w).collect();

@@ -37,7 +37,8 @@ pub struct Comparison {
     pub router_checked: usize,
     /// Those that differ.
     pub router_mismatches: usize,
-    /// Pairs that differ in experts of nearly equal weight, where the witness can't decide: not counted above.
+    /// Pairs that differ in experts of nearly equal weight, where the witness can't decide: not counted
+    /// above.
     pub router_undecided: usize,
     /// Mean KL(witness‖ours) in nats.
     pub kl_mean: Option<f64>,
@@ -84,8 +85,8 @@ pub enum Reference {
 }
 
 impl Reference {
-    /// Opens `path`, a file or a folder; without one, `witness/` or `expected.safetensors` in the model folder.
-    /// Errors: none of them is there, or it can't be trusted.
+    /// Opens `path`, a file or a folder; without one, `witness/` or `expected.safetensors` in the model
+    /// folder. Errors: none of them is there, or it can't be trusted.
     pub fn open(path: Option<&Path>, model_folder: &Path) -> Result<Reference> {
         let candidates: Vec<PathBuf> = match path {
             Some(path) => vec![path.to_path_buf()],
@@ -124,8 +125,8 @@ impl Reference {
 
 /// Compares. `texts` is the folder of the texts that perplexities are about; without it they are left out.
 /// `told` hears what is being done.
-/// Errors: of the engine, of files, or a witness that does not fit the model. Panics without a tokenizer where
-/// [`Reference::needs_tokenizer`].
+/// Errors: of the engine, of files, or a witness that does not fit the model. Panics without a tokenizer
+/// where [`Reference::needs_tokenizer`].
 pub fn compare(
     engine: &mut Engine,
     tokenizer: Option<&Tokenizer>,

@@ -111,8 +111,8 @@ const LIMIT: usize = 1 << 20;
 const INTERVAL: usize = 4;
 
 impl ShapeChoice {
-    /// Fills in what is not given. Errors: a dimension that is 0, too large or no divisor of another, or a size
-    /// that the given dimensions can't come near to.
+    /// Fills in what is not given. Errors: a dimension that is 0, too large or no divisor of another, or a
+    /// size that the given dimensions can't come near to.
     pub fn resolve(&self, family: Family) -> Result<Shape, Refusal> {
         let next = family == Family::Qwen3Next;
         let size = self.size_bytes.unwrap_or(8 << 30);

@@ -56,8 +56,8 @@ fn upper(above: f64) -> f64 {
     0.5 * (low + high)
 }
 
-/// Fills `out` with the values from byte `at` on (a multiple of 16) of stream `stream`: eight values per Philox
-/// block, so that a value depends on its place only.
+/// Fills `out` with the values from byte `at` on (a multiple of 16) of stream `stream`: eight values per
+/// Philox block, so that a value depends on its place only.
 pub fn fill(out: &mut [u8], table: &[[u8; 2]], seed: u64, stream: u32, at: u64) {
     const PART: usize = 64 << 10;
     assert!(at.is_multiple_of(16) && table.len() == 1 << 16, "whole blocks and a whole table");

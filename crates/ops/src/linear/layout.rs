@@ -1,9 +1,9 @@
 //! Packed layout of weight matrices, read by the reference, by SIMD and by tensor cores alike.
 //!
-//! A matrix `[n, k]` is padded with zero codes to whole **row tiles** of 16 rows and to a multiple of 128 along
-//! k, then cut into **k tiles** of 64. Inside a k tile, *lane* `l = 4·g + t` (g in 0..8, t in 0..4) owns rows
-//! `g` and `g + 8` and the sixteen k's `16·t .. 16·t + 15`: a lane's sixteen bytes are one fragment of
-//! `mma.m16n8k32` (operand A), and two lanes side by side are one AVX2 load.
+//! A matrix `[n, k]` is padded with zero codes to whole **row tiles** of 16 rows and to a multiple of 128
+//! along k, then cut into **k tiles** of 64. Inside a k tile, *lane* `l = 4·g + t` (g in 0..8, t in 0..4)
+//! owns rows `g` and `g + 8` and the sixteen k's `16·t .. 16·t + 15`: a lane's sixteen bytes are one fragment
+//! of `mma.m16n8k32` (operand A), and two lanes side by side are one AVX2 load.
 //!
 //! ```text
 //! 4-bit plane, 512 B: lane l at 16·l         [row g: 8 bytes][row g+8: 8 bytes]

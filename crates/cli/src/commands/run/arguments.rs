@@ -28,8 +28,8 @@ pub enum Source {
     Chat,
 }
 
-/// Reads the arguments. Errors: a first argument of two that is no model, two prompts, an empty prompt, a file
-/// that can't be read.
+/// Reads the arguments. Errors: a first argument of two that is no model, two prompts, an empty prompt, a
+/// file that can't be read.
 pub fn ask(args: &RunArgs) -> Result<Ask> {
     let (model, prompt) = match (&args.model, &args.prompt) {
         (Some(model), Some(prompt)) => (Some(home::required_model(model)?), Some(prompt.clone())),

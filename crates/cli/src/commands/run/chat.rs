@@ -1,5 +1,5 @@
-//! A chat in the terminal: one line per message. Each turn processes the conversation again unless the engine's
-//! sequence is already the beginning of it.
+//! A chat in the terminal: one line per message. Each turn processes the conversation again unless the
+//! engine's sequence is already the beginning of it.
 
 use std::io::{BufRead, stdin};
 use std::path::Path;
@@ -64,8 +64,8 @@ pub fn run(args: &RunArgs, opened: &Opened, tools: Option<Vec<Tool>>) -> Result<
 }
 
 impl Chat<'_> {
-    /// One message and its answer. What the person can mend, or cancelled, is said, and the chat goes on without
-    /// the message.
+    /// One message and its answer. What the person can mend, or cancelled, is said, and the chat goes on
+    /// without the message.
     fn turn(&mut self, text: &str) -> Result<()> {
         let before = self.messages.len();
         self.messages.push(Message::text("user", text));

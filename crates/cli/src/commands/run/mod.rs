@@ -17,10 +17,10 @@ use arguments::{Ask, Source};
 
 /// Answers a prompt, or chats
 ///
-/// The first argument is MODEL if it is a folder or names one in the models folder, else it is the prompt for the
-/// bundled model. Without a prompt, a terminal gets a chat (one line per message, Ctrl-D ends it); from a pipe, all
-/// of stdin is the prompt. Tokens are chosen greedily unless a sampling flag is given. Text goes to stdout, all
-/// else to stderr.
+/// The first argument is MODEL if it is a folder or names one in the models folder, else it is the prompt for
+/// the bundled model. Without a prompt, a terminal gets a chat (one line per message, Ctrl-D ends it); from a
+/// pipe, all of stdin is the prompt. Tokens are chosen greedily unless a sampling flag is given. Text goes to
+/// stdout, all else to stderr.
 #[derive(Debug, Args)]
 pub struct RunArgs {
     /// A model folder, or its name in the models folder [default: the bundled model]
@@ -36,7 +36,8 @@ pub struct RunArgs {
     /// Tools that the model may call: a JSON list of definitions, as in OpenAI's API
     #[arg(long, value_name = "FILE")]
     tools: Option<PathBuf>,
-    /// Let the model think before it answers, or not [default: off for the bundled model, else the model's own]
+    /// Let the model think before it answers, or not [default: off for the bundled model, else the model's
+    /// own]
     #[arg(long, value_name = "on|off", value_parser = ["on", "off"], hide_possible_values = true)]
     thinking: Option<String>,
     /// Take the prompt as plain text to go on with, without the chat template
