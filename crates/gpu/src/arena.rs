@@ -186,6 +186,7 @@ mod tests {
         assert_eq!(views.reads[0], [7; 50]);
         views.writes[0].fill(1);
         views.writes[1].copy_from_slice(&[2; 64]);
+        drop(views);
         let all = arena.span(a, 0, 100);
         assert_eq!(arena.read(all)[49..51], [1, 7]);
         assert_eq!(arena.read(whole), [2; 64]);
