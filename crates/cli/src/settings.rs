@@ -129,7 +129,8 @@ pub struct EngineArgs {
     #[arg(long, value_name = "N")]
     pub context: Option<usize>,
     /// Tokens of the prompt that are processed together
-    #[arg(long, value_name = "N", default_value = "512", value_parser = clap::value_parser!(u32).range(1..=65536))]
+    #[arg(long, value_name = "N", default_value = "512")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=65536))]
     pub chunk: u32,
 }
 

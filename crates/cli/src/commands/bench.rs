@@ -17,10 +17,12 @@ pub struct BenchArgs {
     /// A model folder, or its name in the models folder [default: the bundled model]
     model: Option<String>,
     /// Tokens of the prompt
-    #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
+    #[arg(long, value_name = "N", default_value_t = 512)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
     prompt: u32,
     /// Tokens to decode
-    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(..=1 << 24))]
+    #[arg(long, value_name = "N", default_value_t = 32)]
+    #[arg(value_parser = clap::value_parser!(u32).range(..=1 << 24))]
     decode: u32,
     /// Text to take the prompt from [default: a text in this program]
     #[arg(long, value_name = "FILE")]

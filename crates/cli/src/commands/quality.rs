@@ -54,9 +54,9 @@ pub fn run(args: QualityArgs) -> Result<()> {
 fn head(windows: Windows) -> String {
     format!(
         "# Quality of the formats\n\nWritten by `krasis quality MODEL… --text DIR --write FILE`. \
-         Arithmetic version {}. Each cell is the mean KL(reference profile‖row) in nats and the perplexity \
-         over {} windows of {} tokens ({} scored tokens) from the start of a held-out text; the reference row \
-         has only the perplexity.\n",
+         Arithmetic version {}. Each cell is the mean KL(reference profile‖row) in nats and the \
+         perplexity over {} windows of {} tokens ({} scored tokens) from the start of a held-out text; the \
+         reference row has only the perplexity.\n",
         base::ARITHMETIC_VERSION,
         windows.count,
         windows.tokens,

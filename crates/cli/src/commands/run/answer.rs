@@ -193,8 +193,8 @@ impl Answer {
         let stats = &self.stats;
         let (prefill, decode) = (stats.prefill.as_secs_f64(), stats.decode.as_secs_f64());
         let mut text = format!(
-            "prompt: {} tokens in {prefill:.2} s ({:.0} tok/s); answer: {} tokens, {} decoded in {decode:.2} s \
-             ({:.1} tok/s)\n",
+            "prompt: {} tokens in {prefill:.2} s ({:.0} tok/s); answer: {} tokens, {} decoded in \
+             {decode:.2} s ({:.1} tok/s)\n",
             self.prompt_tokens,
             rate(stats.prefill_tokens, prefill),
             self.token_ids.len(),
