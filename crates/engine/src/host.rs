@@ -262,8 +262,8 @@ impl HostExecutor {
         self.program.steps[id as usize].desc.run(&self.exec, args)
     }
 
-    /// Cost of a step; expert weights count once per expert that was routed to, and history up to the last row's
-    /// position, which all rows of a run are counted with.
+    /// Cost of a step; expert weights count once per expert that was routed to, and history up to the last
+    /// row's position, which all rows of a run are counted with.
     fn cost(&self, id: u32, rows: &[Row]) -> Cost {
         let step = &self.program.steps[id as usize];
         let context = rows.iter().map(|row| row.pos as usize + 1).max().unwrap_or(1);

@@ -9,7 +9,7 @@
 //! 4-bit plane, 512 B: lane l at 16·l         [row g: 8 bytes][row g+8: 8 bytes]
 //!     byte 4r+j of a row (r in 0..2, j in 0..4): low nibble k = 16t+8r+j, high nibble k = 16t+8r+4+j
 //! 2-bit plane, 256 B (H6's upper bits): lanes (g, t even) and (g, t+1) share 16 bytes at 16·(2g + t/2)
-//!     byte b: bits 0-1 even lane's low-nibble code of byte b, 2-3 odd lane's low, 4-5 even high, 6-7 odd high
+//!     byte b: bits 0-1 even lane's low-nibble code of byte b, 2-3 odd lane's, 4-5 even high, 6-7 odd high
 //! 8-bit plane, 1024 B: half p (0, 1) at 512·p, lane l at 16·l in it, byte j of a row: k = 16t+8p+j
 //! ```
 //! I4, H4 = 4-bit plane; H6 = 4-bit plane, then 2-bit plane; I8, H8 = 8-bit plane; I16 = 8-bit plane of the
