@@ -35,9 +35,20 @@ pub fn usage(what: impl Into<String>) -> anyhow::Error {
 pub fn report(error: &anyhow::Error) -> ExitCode {
     let code = code(error);
     if code != 0 {
-        eprintln!("krasis: {error:#}");
+        eprintln!("krasis: {}", message(error));
     }
     ExitCode::from(code)
+}
+
+/// The error and its causes, each once: some errors speak of their cause themselves.
+fn message(error: &anyhow::Error) -> String {
+    let mut text = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
 }
 
 fn code(error: &anyhow::Error) -> u8 {
@@ -85,6 +96,14 @@ mod tests {
 
     fn of(error: impl Into<Error>) -> anyhow::Error {
         anyhow::Error::from(error.into())
+    }
+
+    #[test]
+    fn a_cause_is_told_once() {
+        let full = std::io::Error::other("the disk is full");
+        let error = of(WorldError::io("write", Path::new("f"), full));
+        assert_eq!(message(&error), "can't write f: the disk is full");
+        assert_eq!(message(&error.context("building")), "building: can't write f: the disk is full");
     }
 
     #[test]
