@@ -10,9 +10,12 @@ use arch::Profile;
 use checkpoint::safetensors;
 use engine::{Engine, GenerateOptions, Observer, Options, Wanted, generate};
 
-/// Router choices as sets, by (layer, position).
+/// Layer, position, and the experts chosen there.
+type Choice = (usize, usize, BTreeSet<u32>);
+
+/// Router choices as sets.
 #[derive(Clone, Default)]
-struct Routers(Arc<Mutex<Vec<(usize, usize, BTreeSet<u32>)>>>);
+struct Routers(Arc<Mutex<Vec<Choice>>>);
 
 impl Observer for Routers {
     fn router(&mut self, layer: base::LayerId, rows: &[ops::Row], top_k: usize, ids: &[u32], _: &[f32]) {

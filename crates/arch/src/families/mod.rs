@@ -192,7 +192,9 @@ impl Common {
     /// The general rule of these families: layer i is MoE iff it is not listed as dense and its turn has
     /// come.
     fn is_moe(&self, layer: usize) -> bool {
-        !self.dense_only.contains(&layer) && self.sparse_step > 0 && (layer + 1) % self.sparse_step == 0
+        !self.dense_only.contains(&layer)
+            && self.sparse_step > 0
+            && (layer + 1).is_multiple_of(self.sparse_step)
     }
 
     /// FFN of a layer and its sources.

@@ -51,7 +51,7 @@ fn full_attention(config: &Config, layers: usize) -> Result<Vec<bool>> {
             let hint = "it counts layers per full attention layer";
             return Err(Refusal::value("full_attention_interval", 0, "at least 1", hint).into());
         }
-        return Ok((0..layers).map(|i| (i + 1) % interval == 0).collect());
+        return Ok((0..layers).map(|i| (i + 1).is_multiple_of(interval)).collect());
     };
     if types.len() != layers {
         let limit = format!("num_hidden_layers = {layers} entries");
