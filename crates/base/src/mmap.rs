@@ -52,6 +52,13 @@ impl Mapping {
         }
     }
 
+    /// Brings the whole file into memory and into this process's page tables, as far as the system can.
+    pub fn populate(&self) {
+        if let Some(map) = &self.map {
+            let _ = map.advise(memmap2::Advice::PopulateRead);
+        }
+    }
+
     /// Tells the kernel that the file is going to be read from front to back.
     pub fn sequential(&self) {
         if let Some(map) = &self.map {

@@ -20,6 +20,14 @@ pub fn status_bytes(field: &str) -> Option<u64> {
     Some(kib * 1024)
 }
 
+/// Bytes of memory that programs can still take without swapping, if the system tells.
+pub fn available_memory_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find(|l| l.starts_with("MemAvailable:"))?;
+    let kib: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
+    Some(kib * 1024)
+}
+
 /// Free bytes of the file system that holds `path`.
 pub fn free_disk_bytes(path: &std::path::Path) -> Option<u64> {
     use std::os::unix::ffi::OsStrExt;
@@ -48,6 +56,7 @@ mod tests {
         assert!(page_bytes() >= 4096);
         assert!(threads() >= 1);
         assert!(free_disk_bytes(std::path::Path::new("/")).is_some());
+        assert!(available_memory_bytes().is_some_and(|b| b > 1 << 20));
         assert!(status_bytes("VmRSS").is_some_and(|b| b > 0));
         assert_eq!(status_bytes("NoSuchField"), None);
     }

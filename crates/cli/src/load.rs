@@ -95,6 +95,11 @@ impl Opened {
     /// A running engine.
     pub fn engine(&self, recipe: Recipe, options: Options, cancel: &AtomicBool) -> Result<Engine> {
         let (cache, _) = self.cache(&recipe, options.threads, cancel)?;
+        // Once, in large reads, instead of page by page in the first tokens. What memory can't hold is left
+        // to come and go.
+        if base::os::available_memory_bytes().is_some_and(|free| cache.bytes() <= free) {
+            cache.mapping().populate();
+        }
         Ok(Engine::load(self.model.clone(), recipe, Box::new(cache), options)?)
     }
 }

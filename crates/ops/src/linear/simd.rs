@@ -91,12 +91,11 @@ impl<'a> Group<'a> {
         codes
     }
 
-    /// Codes of the only row that meet this group, in lane order, per k tile.
+    /// Codes of the only row that meet this group of `TILES` k tiles, laid out.
     #[inline(always)]
-    fn lanes_of(&self) -> &'a [[u8; 2 * K_TILE]] {
+    fn lanes_of<const TILES: usize>(&self) -> &'a [[u8; 2 * K_TILE]; TILES] {
         let tiles = self.prepared.as_chunks().0;
-        let per_group = tiles.len() / self.groups;
-        &tiles[self.index * per_group..][..per_group]
+        tiles[TILES * self.index..].first_chunk().expect("rows are padded to whole groups")
     }
 
     #[inline(always)]
@@ -137,8 +136,14 @@ struct Kernel {
     single: Option<Single>,
 }
 
-/// Adds a group's term to the only row, from the group's packed codes.
-type Single = unsafe fn(&[u8], &Group<'_>, &mut [TileAcc]);
+/// How one row alone runs.
+#[derive(Clone, Copy)]
+struct Single {
+    /// Adds a group's term to the only row, from the group's packed codes.
+    run: unsafe fn(&[u8], &Group<'_>, &mut [TileAcc]),
+    /// Lays the row's codes out for it.
+    lay: unsafe fn(&[u8], &mut [u8]),
+}
 
 /// In which form a kernel reads activation codes. I16 weights are words, and 16 × 16 bits do not sum up in
 /// 32.
@@ -252,11 +257,11 @@ impl<'a> Product<'a> {
     /// Codes in the form that the kernel reads, if that is not as stored.
     fn prepare(&self, scratch: &mut Scratch, rows: &[u32]) {
         scratch.prepared.clear();
-        if let (Some(_), [row]) = (self.kernel.single, rows) {
+        if let (Some(Single { lay, .. }), [row]) = (self.kernel.single, rows) {
             let codes = self.input.codes(*row as usize);
             scratch.prepared.resize(2 * codes.len(), 0);
-            let out = &mut scratch.prepared[..];
-            per_level!(self.level, lanes(codes: &[u8], out: &mut [u8]));
+            // SAFETY: as in `tile`.
+            unsafe { lay(codes, &mut scratch.prepared) };
             return;
         }
         if self.kernel.codes == Codes::Stored {
@@ -312,25 +317,10 @@ impl<'a> Product<'a> {
             };
             match single {
                 // SAFETY: as above.
-                Some(single) => unsafe { single(codes, &group, acc) },
+                Some(single) => unsafe { (single.run)(codes, &group, acc) },
                 // SAFETY: as above.
                 None => unsafe { (self.kernel.rows)(&group, acc) },
             }
-        }
-    }
-}
-
-/// One row's codes in lane order (see `single`): for each k tile, pair of lanes and nibble, the 32 bytes
-/// that meet it; each eight bytes twice, for rows g and g + 8.
-#[inline(always)]
-fn lanes(codes: &[u8], out: &mut [u8]) {
-    // In units of four codes: unit 4·t + 2·r + high of a k tile goes where (pair, high, t, twice, r) say.
-    let codes = codes.as_chunks::<4>().0.as_chunks::<{ K_TILE / 4 }>().0;
-    let out = out.as_chunks_mut::<4>().0.as_chunks_mut::<{ K_TILE / 2 }>().0;
-    for (codes, out) in codes.iter().zip(out) {
-        for at in 0..K_TILE / 2 {
-            let (pair, high, t, r) = (at / 16, at / 8 % 2, at / 4 % 2, at % 2);
-            out[at] = codes[8 * pair + 4 * t + 2 * r + high];
         }
     }
 }

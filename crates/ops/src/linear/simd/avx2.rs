@@ -39,12 +39,13 @@ pub(super) fn kernel(format: WeightFormat, acts: Acts) -> Kernel {
 
 /// How one row alone runs, if it has a way of its own.
 pub(super) fn single(format: WeightFormat, acts: Acts) -> Option<Single> {
-    match (acts, format) {
-        (Acts::A8, WeightFormat::I4) => Some(single::of_4::<2, false>),
-        (Acts::A8, WeightFormat::H4) => Some(single::of_4::<1, true>),
-        (Acts::A8, WeightFormat::H6) => Some(single::of_6),
-        _ => None,
-    }
+    Some(match (acts, format) {
+        (Acts::A8, WeightFormat::I4) => Single { run: single::of_4::<2, false>, lay: single::lay::<false> },
+        (Acts::A8, WeightFormat::H4) => Single { run: single::of_4::<1, true>, lay: single::lay::<false> },
+        (Acts::A8, WeightFormat::H6) => Single { run: single::of_6, lay: single::lay::<false> },
+        (Acts::A8, WeightFormat::I8) => Single { run: single::of_8, lay: single::lay::<true> },
+        _ => return None,
+    })
 }
 
 #[inline]
