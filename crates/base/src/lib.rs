@@ -10,7 +10,7 @@ pub mod philox;
 pub mod units;
 
 pub use error::{Error, FileFault, Refusal, Result, WorldError};
-pub use units::{Bytes, ExpertId, LayerId, Tokens};
+pub use units::{Bytes, ExpertId, LayerId, SlotId, Tokens};
 
 /// Version of the arithmetic contract (docs/arithmetic.md). Stored in weight caches and bench records;
 /// any change of a defined result raises it.

@@ -28,6 +28,8 @@ id!(/// Index of a decoder layer.
     LayerId);
 id!(/// Index of a routed expert within its layer.
     ExpertId);
+id!(/// Index of an expert slot of a device.
+    SlotId);
 
 /// A number of tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
