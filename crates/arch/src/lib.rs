@@ -13,7 +13,7 @@ pub mod program;
 pub mod recipe;
 pub mod role;
 
-pub use families::read;
+pub use families::{read, read_bare};
 pub use lower::lower;
 pub use manifest::{Entry, EntryKind, ExpertEntry, Manifest, RowSlice, Source, Transform};
 pub use model::{Attention, Ffn, GatedDelta, Layer, Mixer, Model, Moe, Rope};

@@ -1,5 +1,5 @@
 //! Takes: bytes, files and counters of the operating system.
-//! Gives: units, the two error enums, checksums, file mappings, Philox random numbers.
+//! Gives: units, the two error enums, checksums, file mappings, Philox random numbers, tables of text.
 //! Never: knows about models or devices.
 
 pub mod error;
@@ -7,6 +7,7 @@ pub mod hash;
 pub mod mmap;
 pub mod os;
 pub mod philox;
+pub mod table;
 pub mod units;
 
 pub use error::{Error, FileFault, Refusal, Result, WorldError};

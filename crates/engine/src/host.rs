@@ -14,7 +14,6 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::stats::{KindStats, Stats};
 use crate::weight_source::WeightSource;
-use crate::workspace;
 
 /// A read operand, resolved.
 #[derive(Debug, Clone, Copy)]
@@ -75,7 +74,7 @@ impl HostExecutor {
         maxima: Maxima,
     ) -> Result<Self> {
         let dims = Dims { rows: maxima.rows, context: maxima.context, sequences: maxima.sequences };
-        let placed = workspace::place(&program.buffers, maxima.rows, maxima.head_rows);
+        let placed = plan::workspace::place(&program.buffers, maxima.rows, maxima.head_rows)?;
         let table = program.table.as_ref().map(|t| crate::tables::rope(&t.rope, maxima.context));
         let table = table.unwrap_or_default();
         let mut regions = vec![

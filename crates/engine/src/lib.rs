@@ -12,7 +12,6 @@ pub mod sample;
 mod stats;
 mod tables;
 mod weight_source;
-mod workspace;
 
 pub use engine::{Engine, Observer, Options, Seq, Wanted};
 pub use generate::{Finish, GenerateOptions, Generated, generate};

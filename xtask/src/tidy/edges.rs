@@ -12,9 +12,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("arch", &["base", "checkpoint", "ops"]),
     ("weights", &["arch", "base", "checkpoint", "ops"]),
     ("residency", &["base"]),
-    ("engine", &["arch", "base", "checkpoint", "gpu", "ops", "residency", "weights"]),
-    ("eval", &["arch", "base", "checkpoint", "engine", "gpu", "ops", "text", "weights"]),
-    ("cli", &["arch", "base", "checkpoint", "engine", "eval", "gpu", "ops", "text", "weights"]),
+    ("plan", &["arch", "base", "ops"]),
+    ("engine", &["arch", "base", "checkpoint", "gpu", "ops", "plan", "residency", "weights"]),
+    ("eval", &["arch", "base", "checkpoint", "engine", "gpu", "ops", "plan", "text", "weights"]),
+    ("cli", &["arch", "base", "checkpoint", "engine", "eval", "gpu", "ops", "plan", "text", "weights"]),
     ("testdata", &[]),
     ("xtask", &[]),
 ];

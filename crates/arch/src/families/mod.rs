@@ -5,6 +5,7 @@ mod qwen3_moe;
 mod qwen3_next;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use base::{FileFault, Refusal, Result, WorldError};
 use checkpoint::Checkpoint;
@@ -49,6 +50,12 @@ pub fn read(checkpoint: &Checkpoint) -> Result<Model> {
     let left = names.tensors.iter().filter(|t| !used.contains(t.as_str()) && !is_skipped(t, layers));
     model.unused_tensors = left.cloned().collect();
     Ok(model)
+}
+
+/// Reads a bare config.json, without tensors: its shapes are all that a plan needs. End-of-sequence ids that
+/// only a generation configuration names are missing.
+pub fn read_bare(config: &Path) -> Result<Model> {
+    read_config(&Config::open(config)?, &Names::default())
 }
 
 /// Reads a configuration alone; `names` tells which tensors there are.

@@ -1,6 +1,9 @@
 //! Where in the workspace each buffer lies: buffers whose lifetimes do not meet share bytes. Pure.
 
 use arch::{Buffer, Rows};
+use base::Refusal;
+
+use crate::{aligned, too_large};
 
 /// Offsets of all buffers and the bytes of the whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,16 +17,21 @@ pub struct Placement {
 }
 
 /// Places `buffers` for at most `chunk_rows` rows of a chunk and `head_rows` rows of the head: in the order
-/// of first use, each at the lowest offset that is free for its whole lifetime.
-pub fn place(buffers: &[Buffer], chunk_rows: usize, head_rows: usize) -> Placement {
-    let bytes: Vec<usize> = buffers
-        .iter()
-        .map(|b| match b.rows {
-            Rows::Chunk => b.bytes(chunk_rows),
-            Rows::Head => b.bytes(head_rows),
-        })
-        .map(|bytes| base::units::round_up(bytes, gpu::arena::ALIGN))
-        .collect();
+/// of first use, each at the lowest offset that is free for its whole lifetime. Offsets and sizes are
+/// multiples of [`crate::ALIGN`]. Errors: sizes beyond 64 bits.
+pub fn place(buffers: &[Buffer], chunk_rows: usize, head_rows: usize) -> Result<Placement, Refusal> {
+    let large = || too_large("chunk", chunk_rows);
+    let size = |b: &Buffer| {
+        let rows = match b.rows {
+            Rows::Chunk => chunk_rows,
+            Rows::Head => head_rows,
+        };
+        let bytes = rows.checked_mul(b.row_bytes)?.checked_add(b.fixed_bytes)?;
+        aligned(bytes)
+    };
+    let bytes: Vec<usize> = buffers.iter().map(size).collect::<Option<_>>().ok_or_else(large)?;
+    // All side by side is more than any placement takes: no sum below can overflow.
+    bytes.iter().try_fold(0usize, |sum, b| sum.checked_add(*b)).ok_or_else(large)?;
     let mut order: Vec<usize> = (0..buffers.len()).collect();
     order.sort_by_key(|&i| (buffers[i].first, i));
     let mut offsets = vec![0; buffers.len()];
@@ -46,7 +54,7 @@ pub fn place(buffers: &[Buffer], chunk_rows: usize, head_rows: usize) -> Placeme
         offsets[i] = offset;
         total = total.max(offset + bytes[i]);
     }
-    Placement { offsets, bytes, total }
+    Ok(Placement { offsets, bytes, total })
 }
 
 #[cfg(test)]
@@ -68,7 +76,7 @@ mod tests {
                     buffer(first, first + random.below(12), 1 + random.below(500) as usize)
                 })
                 .collect();
-            let placed = place(&buffers, 3, 1);
+            let placed = place(&buffers, 3, 1).unwrap();
             for (i, a) in buffers.iter().enumerate() {
                 assert!(placed.offsets[i] + placed.bytes[i] <= placed.total);
                 for (j, b) in buffers.iter().enumerate().skip(i + 1) {
@@ -84,6 +92,15 @@ mod tests {
     #[test]
     fn a_chain_needs_two_buffers() {
         let chain: Vec<Buffer> = (0..10).map(|i| buffer(i, i + 1, 64)).collect();
-        assert_eq!(place(&chain, 1, 1).total, 128);
+        assert_eq!(place(&chain, 1, 1).unwrap().total, 2 * crate::ALIGN);
+    }
+
+    #[test]
+    fn absurd_numbers_of_rows_are_refused() {
+        let chain: Vec<Buffer> = (0..10).map(|i| buffer(i, i + 1, 64)).collect();
+        for rows in [usize::MAX, usize::MAX / 64, usize::MAX / 640 + 1] {
+            let error = place(&chain, rows, 1).unwrap_err().to_string();
+            assert!(error.contains("chunk"), "{error}");
+        }
     }
 }
