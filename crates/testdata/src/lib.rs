@@ -43,6 +43,14 @@ pub fn fixture(name: &str) -> PathBuf {
     folder
 }
 
+/// A committed configuration without weights: `qwen3-30b-a3b` and `qwen3-coder-next` have the shapes of the
+/// published models of these names, `dense` has no experts.
+pub fn config(name: &str) -> PathBuf {
+    let path = repository().join("tests/data/configs").join(format!("{name}.json"));
+    assert!(path.is_file(), "no configuration {}", path.display());
+    path
+}
+
 /// The committed archive itself.
 pub fn archive(name: &str) -> PathBuf {
     let known = ARCHIVES.iter().find(|(n, _)| *n == name);
