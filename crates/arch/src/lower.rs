@@ -314,12 +314,15 @@ impl Lowering<'_> {
             top_k: moe.top_k,
             renormalise: moe.renormalise,
             factor: 1.0,
+            table: moe.table,
         }
         .into();
         let ids = self.buffer("route", ".ids", &route, 0);
         let weights = self.buffer("route", ".weights", &route, 1);
         let outputs = vec![Operand::Buffer(ids), Operand::Buffer(weights)];
-        let step = self.push("route", route, vec![Operand::Buffer(logits)], outputs);
+        let mut reads = vec![Operand::Buffer(logits)];
+        reads.extend(moe.table.then(|| Operand::Weight(self.role(Part::RouterTable))));
+        let step = self.push("route", route, reads, outputs);
         let layer = self.layer.expect("routers belong to layers");
         self.routers.push(RouterBuffers { layer, step, ids, weights, top_k: moe.top_k });
         let group: OpDesc = ops::moe_group::Desc { experts: moe.experts, top_k: moe.top_k }.into();

@@ -2,6 +2,7 @@
 
 use base::{ExpertId, LayerId};
 use ops::linear::layout;
+use ops::route::TABLE_ROWS;
 
 use crate::model::{Ffn, GatedDelta, Mixer, Model};
 use crate::recipe::{Recipe, RoleClass};
@@ -75,6 +76,11 @@ pub enum EntryKind {
         /// Taps.
         kernel: usize,
     },
+    /// u32 expert ids `[ops::route::TABLE_ROWS, top_k]`. No checkpoint has it.
+    Table {
+        /// Routed experts per position.
+        top_k: usize,
+    },
 }
 
 impl EntryKind {
@@ -85,16 +91,18 @@ impl EntryKind {
             EntryKind::Embedding { rows, cols } => 2 * rows * cols,
             EntryKind::Vector { len, .. } => 4 * len,
             EntryKind::Conv { channels, kernel } => 4 * channels * kernel,
+            EntryKind::Table { top_k } => 4 * TABLE_ROWS * top_k,
         }
     }
 
-    /// Parameters.
+    /// Parameters. Ids are none.
     pub fn elements(&self) -> usize {
         match self {
             EntryKind::Matrix(m) => m.n * m.k,
             EntryKind::Embedding { rows, cols } => rows * cols,
             EntryKind::Vector { len, .. } => *len,
             EntryKind::Conv { channels, kernel } => channels * kernel,
+            EntryKind::Table { .. } => 0,
         }
     }
 
@@ -105,6 +113,7 @@ impl EntryKind {
             EntryKind::Embedding { rows, cols } => (*rows, *cols),
             EntryKind::Vector { len, .. } => (*len, 1),
             EntryKind::Conv { channels, kernel } => (*channels, *kernel),
+            EntryKind::Table { top_k } => (TABLE_ROWS, *top_k),
         }
     }
 }
@@ -242,6 +251,9 @@ impl List<'_> {
         match ffn {
             Ffn::Moe(moe) => {
                 self.matrix(Role::of(index, Part::Router), moe.experts, hidden);
+                if moe.table {
+                    self.push(Role::of(index, Part::RouterTable), EntryKind::Table { top_k: moe.top_k });
+                }
                 if let Some(inter) = moe.shared_inter {
                     self.matrix(Role::of(index, Part::SharedGate), inter, hidden);
                     self.matrix(Role::of(index, Part::SharedUp), inter, hidden);

@@ -127,6 +127,9 @@ pub struct Moe {
     pub inter: usize,
     /// Divide the chosen weights by their sum.
     pub renormalise: bool,
+    /// The experts of a position are listed in a table ([`crate::Part::RouterTable`]); the logits only weigh
+    /// them.
+    pub table: bool,
     /// Width of the shared expert with its scalar gate, if there is one.
     pub shared_inter: Option<usize>,
     /// Hub names: `{prefix}{expert}.{gate,up,down}`.

@@ -73,6 +73,8 @@ parts! {
     DeltaOut = "delta_out",
     /// Router logits.
     Router = "router",
+    /// Expert ids by position, of synthetic models.
+    RouterTable = "router_table",
     /// Shared expert: gate projection.
     SharedGate = "shared_gate",
     /// Shared expert: up projection.

@@ -117,12 +117,60 @@ fn buffers_are_written_before_they_are_read_and_shapes_fit() {
     }
 }
 
+/// A fixture's configuration as that of a synthetic model, of this version.
+fn synthetic(fixture: &str, version: u32, names: &crate::families::Names) -> base::Result<Model> {
+    let path = testdata::fixture(fixture).join("config.json");
+    let mut value = serde_json::Value::Object(checkpoint::json::read_object(&path, 1 << 20).unwrap());
+    value["krasis_synth"] = serde_json::json!({"version": version, "seed": 5, "shape": "small"});
+    crate::families::read_config(&checkpoint::Config::from_value(&path, value).unwrap(), names)
+}
+
+#[test]
+fn only_a_synthetic_model_is_routed_by_a_table() {
+    use crate::families::Names;
+    use crate::{EntryKind, Operand, Part, Role};
+    for fixture in ["qwen3_moe", "qwen3_next"] {
+        let made_up = synthetic(fixture, 1, &Names::default()).unwrap();
+        assert_eq!(made_up.unread_keys, Vec::<String>::new(), "{fixture}");
+        let recipe = Profile::Default.recipe();
+        let tables = |model: &Model| {
+            let manifest = Manifest::new(model, &recipe);
+            let program = lower(model, &recipe).unwrap();
+            let routes = program.steps.iter().filter(|s| s.name == "route");
+            let is_table = |o: &&Operand| matches!(o, Operand::Weight(Role { part: Part::RouterTable, .. }));
+            let read = routes.filter(|s| s.reads.iter().any(|o| is_table(&o))).count();
+            let held = manifest.dense.iter().filter(|e| matches!(e.kind, EntryKind::Table { .. })).count();
+            (read, held, model.parameters(&manifest))
+        };
+        let real = model(fixture, "config.json");
+        let (of_real, of_made_up) = (tables(&real), tables(&made_up));
+        let layers = real.moe_layers().count();
+        assert_eq!((of_real.0, of_real.1), (0, 0), "{fixture}");
+        assert_eq!(of_made_up, (layers, layers, of_real.2), "{fixture}");
+
+        let tensor = "model.norm.weight";
+        let names = Names { tensors: [tensor.to_string()].into() };
+        let error = synthetic(fixture, 1, &names).unwrap_err().to_string();
+        assert!(error.contains("krasis_synth") && error.contains(tensor), "{error}");
+        let error = synthetic(fixture, 2, &Names::default()).unwrap_err().to_string();
+        assert!(error.contains("krasis_synth.version"), "{error}");
+    }
+}
+
 #[test]
 fn the_manifest_matches_the_weights_the_program_reads() {
+    for made_up in [false, true] {
+        check_weights(&match made_up {
+            false => model("qwen3_next", "config.json"),
+            true => synthetic("qwen3_next", 1, &crate::families::Names::default()).unwrap(),
+        });
+    }
+}
+
+fn check_weights(model: &Model) {
     use crate::Operand;
-    let model = model("qwen3_next", "config.json");
     let recipe = Profile::Default.recipe();
-    let (manifest, program) = (Manifest::new(&model, &recipe), lower(&model, &recipe).unwrap());
+    let (manifest, program) = (Manifest::new(model, &recipe), lower(model, &recipe).unwrap());
     for step in &program.steps {
         let specs = step.desc.shapes(ops::Dims { rows: 1, context: 1, sequences: 1 }).reads;
         for (spec, operand) in specs.iter().zip(&step.reads) {

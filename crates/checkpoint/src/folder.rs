@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::index::{INDEX, Index};
 use crate::json::{cut, parse_object, read_capped, read_object};
 use crate::safetensors::{Shard, TensorInfo};
-use crate::{Config, MAX_CONFIG_BYTES, MAX_SHARDS, MAX_TENSORS};
+use crate::{Config, MAX_CONFIG_BYTES, MAX_SHARDS, MAX_TENSORS, SYNTHETIC};
 
 const NEEDS: &str = "a model folder needs config.json and model.safetensors, or shards with their index";
 
@@ -53,8 +53,14 @@ impl Checkpoint {
             true => Some(Value::Object(read_object(&generation_path, MAX_CONFIG_BYTES)?)),
             false => None,
         };
-        let shards = open_shards(folder)?;
-        let names = join(&shards, folder)?;
+        let (shards, names) = match config.has(SYNTHETIC) {
+            true => (without_shards(&config_path, folder)?, Vec::new()),
+            false => {
+                let shards = open_shards(folder)?;
+                let names = join(&shards, folder)?;
+                (shards, names)
+            }
+        };
         Ok(Checkpoint {
             folder: folder.to_path_buf(),
             config,
@@ -73,6 +79,11 @@ impl Checkpoint {
     /// Its configuration.
     pub fn config(&self) -> &Config {
         &self.config
+    }
+
+    /// It is a synthetic model: a configuration without tensors, whose weights only a cache has.
+    pub fn is_synthetic(&self) -> bool {
+        self.config.has(SYNTHETIC)
     }
 
     /// generation_config.json, an object, if there is one.
@@ -171,6 +182,22 @@ fn open_shards(folder: &Path) -> Result<Vec<Shard>> {
     let shards = named.iter().map(|name| Shard::open(&folder.join(name))).collect::<Result<Vec<_>>>()?;
     index.check(&shards)?;
     Ok(shards)
+}
+
+/// No shards, as a synthetic model has none. Error: there are some.
+fn without_shards(config: &Path, folder: &Path) -> Result<Vec<Shard>> {
+    let index = is_listed(&folder.join(INDEX)).then(|| INDEX.to_string());
+    match model_files(folder)?.into_iter().next().or(index) {
+        Some(file) => Err(synthetic_with_tensors(config, &file)),
+        None => Ok(Vec::new()),
+    }
+}
+
+/// The refusal of a synthetic model's configuration beside real tensors; `found` names one or its file.
+pub fn synthetic_with_tensors(config: &Path, found: &str) -> base::Error {
+    let why = format!("it marks a synthetic model, which has no tensors, and here is {found}");
+    let hint = "remove the key if the tensors are the model";
+    Refusal::unsupported(format!("{SYNTHETIC} in {}", config.display()), why, hint).into()
 }
 
 /// Names of the files `model*.safetensors`, in order. Others (`consolidated*`, `adapter*`, expected values)

@@ -13,10 +13,16 @@ pub mod safetensors;
 
 pub use config::Config;
 pub use dtype::Dtype;
-pub use folder::{Checkpoint, eos_ids};
+pub use folder::{Checkpoint, eos_ids, synthetic_with_tensors};
 pub use rope::{Rope, RopeScaling};
 pub use safetensors::TensorInfo;
 
+/// Key of config.json that makes a folder one of a synthetic model: it has no tensors, only a weight cache that
+/// `krasis synth` wrote.
+pub const SYNTHETIC: &str = "krasis_synth";
+/// Version of the rule by which such weights are made up, in that section: raised whenever the same shape and
+/// seed give other bytes.
+pub const SYNTHETIC_VERSION: usize = 1;
 /// Most bytes of a safetensors header or of a shard index. The reference implementation has the same cap.
 pub const MAX_HEADER_BYTES: usize = 100_000_000;
 /// Most bytes of config.json or generation_config.json.

@@ -10,6 +10,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use arch::{Manifest, Recipe};
 use base::hash::Digest;
@@ -20,6 +21,7 @@ use crate::disk::{Disk, Files};
 use crate::header::{CHECKSUMS, Content, Header, Key};
 use crate::journal::{self, Record};
 use crate::layout;
+use crate::origin::Origin;
 use crate::reader::Cache;
 use crate::source::Reader;
 use crate::store;
@@ -30,13 +32,15 @@ use crate::work::Work;
 pub struct Options {
     /// Worker threads, at least 1. The result does not depend on it.
     pub threads: usize,
-    /// The journal is written whenever so many bytes are new, and every two seconds.
+    /// The journal is written whenever so many bytes are new.
     pub(crate) batch_bytes: u64,
+    /// And whenever so much time has passed: a kill costs at most this much work.
+    pub(crate) batch_time: Duration,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { threads: base::os::threads(), batch_bytes: 256 << 20 }
+        Options { threads: base::os::threads(), batch_bytes: 256 << 20, batch_time: Duration::from_secs(2) }
     }
 }
 
@@ -44,6 +48,12 @@ impl Options {
     /// Default options with so many threads.
     pub fn with_threads(threads: usize) -> Self {
         Options { threads, ..Options::default() }
+    }
+
+    /// For content that is made faster than the disk takes it: nothing waits for the disk before the end, and an
+    /// interrupted build starts anew.
+    pub fn in_one_go(threads: usize) -> Self {
+        Options { threads, batch_bytes: u64::MAX, batch_time: Duration::MAX }
     }
 }
 
@@ -98,8 +108,8 @@ fn valid(path: &Path, key: &Key, manifest: &Manifest) -> Result<Option<Cache>> {
 
 /// Builds the cache of `checkpoint` under `recipe` at `path`, unless it is there. Bytes do not depend on
 /// threads or interruptions. Errors: a fault of the checkpoint (tensor, shape, number not finite), the disk
-/// (too little space is found out first), [`Refusal::Cancelled`]. After an error or a kill, the next build
-/// goes on where this one was.
+/// (too little space is found out first), [`Refusal::Cancelled`]; a synthetic model has nothing to build from.
+/// After an error or a kill, the next build goes on where this one was.
 pub fn build(
     checkpoint: &Checkpoint,
     manifest: &Manifest,
@@ -109,14 +119,36 @@ pub fn build(
     progress: &dyn Fn(Progress),
     cancel: &AtomicBool,
 ) -> Result<()> {
-    build_on(checkpoint, manifest, recipe, path, options, progress, cancel, |files| files)
+    if checkpoint.is_synthetic() {
+        return Err(Refusal::NotFound {
+            what: "the weights of a synthetic model".into(),
+            value: format!("{}, formats {}", path.display(), recipe.weight_key()),
+            hint: "they are in no checkpoint: `krasis synth` with the flags of this model writes them".into(),
+        }
+        .into());
+    }
+    let (reader, key) = (Reader::new(checkpoint, manifest)?, Key::of(checkpoint, recipe));
+    build_from(&reader, key, manifest, path, options, progress, cancel)
 }
 
-/// [`build`] on a disk made from the opened files; tests give one that fails.
-pub(crate) fn build_on<D: Disk>(
-    checkpoint: &Checkpoint,
+/// [`build`] from whatever makes the content that `key` stands for.
+pub fn build_from<O: Origin>(
+    origin: &O,
+    key: Key,
     manifest: &Manifest,
-    recipe: &Recipe,
+    path: &Path,
+    options: &Options,
+    progress: &dyn Fn(Progress),
+    cancel: &AtomicBool,
+) -> Result<()> {
+    build_on(origin, key, manifest, path, options, progress, cancel, |files| files)
+}
+
+/// [`build_from`] on a disk made from the opened files; tests give one that fails.
+pub(crate) fn build_on<O: Origin, D: Disk>(
+    origin: &O,
+    key: Key,
+    manifest: &Manifest,
     path: &Path,
     options: &Options,
     progress: &dyn Fn(Progress),
@@ -126,8 +158,6 @@ pub(crate) fn build_on<D: Disk>(
     if options.threads == 0 {
         return Err(Refusal::value("threads", 0, "at least 1", "leave it out to use all processors").into());
     }
-    let reader = Reader::new(checkpoint, manifest)?;
-    let key = Key::of(checkpoint, recipe);
     let header = Header::place(key, layout::manifest_digest(manifest), layout::contents(manifest));
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder).map_err(|e| WorldError::io("create", folder, e))?;
@@ -142,7 +172,7 @@ pub(crate) fn build_on<D: Disk>(
     enough_space(&files, &header)?;
     let disk = disk(files);
     let mut done = Done::new(&header);
-    let work = Work::new(&reader, manifest, &header, &disk, claims, options, &mut done)?;
+    let work = Work::new(origin, manifest, &header, &disk, claims, options, &mut done)?;
     work.run(&mut done, progress, cancel)?;
     finish(&disk, header, &done, path)
 }

@@ -84,6 +84,13 @@ pub enum Content {
         /// Columns.
         columns: usize,
     },
+    /// Rows of u32 (expert ids by position, of synthetic models).
+    U32 {
+        /// Rows.
+        rows: usize,
+        /// Columns.
+        columns: usize,
+    },
     /// The experts of a layer, equal blocks by ascending id.
     Experts {
         /// Decoder layer.
@@ -115,7 +122,9 @@ impl Content {
                 Some(Matrix::new(format(f)?, *n, *k).bytes() as u64)
             }
             Content::Bf16 { rows, columns } => fits(&[*rows, *columns]).then(|| 2 * (rows * columns) as u64),
-            Content::F32 { rows, columns } => fits(&[*rows, *columns]).then(|| 4 * (rows * columns) as u64),
+            Content::F32 { rows, columns } | Content::U32 { rows, columns } => {
+                fits(&[*rows, *columns]).then(|| 4 * (rows * columns) as u64)
+            }
             Content::Experts { experts, .. } => {
                 fits(&[*experts]).then_some(())?;
                 self.block_bytes()?.checked_mul(*experts as u64)

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use arch::manifest::ExpertLayer;
 use arch::{EntryKind, Manifest, Source, Transform};
 use base::hash::Digest;
+use ops::route::TABLE_ROWS;
 
 use crate::header::{CHECKSUMS, Content};
 
@@ -23,6 +24,7 @@ fn content(kind: &EntryKind) -> Content {
         EntryKind::Embedding { rows, cols } => Content::Bf16 { rows, columns: cols },
         EntryKind::Vector { len, .. } => Content::F32 { rows: len, columns: 1 },
         EntryKind::Conv { channels, kernel } => Content::F32 { rows: channels, columns: kernel },
+        EntryKind::Table { top_k } => Content::U32 { rows: TABLE_ROWS, columns: top_k },
     }
 }
 

@@ -7,26 +7,19 @@ use half::bf16;
 use ops::linear::layout::{Expert, Matrix, TILE_ROWS, Tile};
 use std::ops::Range;
 
+use crate::origin::{Origin, Piece};
 use crate::quant::{clear, quantise_row};
 use crate::source::Reader;
 
 /// Weights of one piece of a dense section, roughly: some ten milliseconds of work.
 const PIECE_WEIGHTS: usize = 1 << 20;
 
-/// Bytes for a place in a section.
-pub(crate) struct Piece {
-    /// From the section's start.
-    pub offset: u64,
-    /// The content.
-    pub bytes: Vec<u8>,
-}
-
 /// Into how many pieces a dense entry is cut, and over which rows piece `i` goes.
 pub(crate) fn pieces(kind: &EntryKind) -> usize {
     let (rows, columns) = kind.source_shape();
     match kind {
         EntryKind::Matrix(_) | EntryKind::Embedding { .. } => rows.div_ceil(piece_rows(columns)).max(1),
-        EntryKind::Vector { .. } | EntryKind::Conv { .. } => 1,
+        EntryKind::Vector { .. } | EntryKind::Conv { .. } | EntryKind::Table { .. } => 1,
     }
 }
 
@@ -42,13 +35,44 @@ pub(crate) fn rows_of(kind: &EntryKind, i: usize) -> Range<usize> {
             let size = piece_rows(columns);
             i * size..((i + 1) * size).min(rows)
         }
-        EntryKind::Vector { .. } | EntryKind::Conv { .. } => 0..rows,
+        EntryKind::Vector { .. } | EntryKind::Conv { .. } | EntryKind::Table { .. } => 0..rows,
     }
 }
 
-/// Makes piece `i` of a dense entry: one or two places of its section.
-pub(crate) fn dense(reader: &Reader, entry: &Entry, i: usize) -> Result<Vec<Piece>> {
-    let rows = rows_of(&entry.kind, i);
+impl Origin for Reader<'_> {
+    type Room = ExpertRoom;
+
+    fn dense(&self, entry: &Entry, rows: Range<usize>) -> Result<Vec<Piece>> {
+        dense(self, entry, rows)
+    }
+
+    fn room(&self, layer: &ExpertLayer) -> ExpertRoom {
+        ExpertRoom::new(&layer.block)
+    }
+
+    fn expert(
+        &self,
+        layer: &ExpertLayer,
+        expert: &ExpertEntry,
+        room: &mut ExpertRoom,
+        block: &mut [u8],
+    ) -> Result<()> {
+        room.fill(self, layer, expert, block)
+    }
+
+    fn dense_bytes(&self, entry: &Entry, rows: Range<usize>) -> u64 {
+        let (_, columns) = entry.kind.source_shape();
+        rows.len() as u64 * self.row_bytes(&entry.source, columns)
+    }
+
+    fn expert_bytes(&self, layer: &ExpertLayer, e: &ExpertEntry) -> u64 {
+        let of = |source: &Source, columns| source.rows() as u64 * self.row_bytes(source, columns);
+        of(&e.gate, layer.hidden) + of(&e.up, layer.hidden) + of(&e.down, layer.inter)
+    }
+}
+
+/// Makes some rows of a dense entry: one or two places of its section.
+fn dense(reader: &Reader, entry: &Entry, rows: Range<usize>) -> Result<Vec<Piece>> {
     let whole = |bytes| Ok(vec![Piece { offset: 0, bytes }]);
     match entry.kind {
         EntryKind::Matrix(m) => matrix(reader, &entry.source, &m, rows),
@@ -69,6 +93,7 @@ pub(crate) fn dense(reader: &Reader, entry: &Entry, i: usize) -> Result<Vec<Piec
             reader.rows(&entry.source, rows, kernel, &mut values)?;
             whole(values.iter().flat_map(|v| v.to_le_bytes()).collect())
         }
+        EntryKind::Table { .. } => unreachable!("only synthetic models have it, and they have no tensors"),
     }
 }
 
@@ -136,8 +161,6 @@ pub(crate) struct ExpertRoom {
     values: Vec<f32>,
     gate_up: Tile,
     down: Tile,
-    /// The finished block.
-    pub block: Vec<u8>,
 }
 
 impl ExpertRoom {
@@ -147,15 +170,20 @@ impl ExpertRoom {
             values: vec![0.0; TILE_ROWS * block.gate_up.k.max(block.down.k)],
             gate_up: block.gate_up.zero_tile(),
             down: block.down.zero_tile(),
-            block: vec![0; block.bytes()],
         }
     }
 
     /// Makes one expert's block.
-    pub fn fill(&mut self, reader: &Reader, layer: &ExpertLayer, e: &ExpertEntry) -> Result<()> {
+    fn fill(
+        &mut self,
+        reader: &Reader,
+        layer: &ExpertLayer,
+        e: &ExpertEntry,
+        block: &mut [u8],
+    ) -> Result<()> {
         let Expert { gate_up, down } = layer.block;
-        self.block.fill(0);
-        let (gu_codes, rest) = self.block.split_at_mut(gate_up.code_bytes());
+        block.fill(0);
+        let (gu_codes, rest) = block.split_at_mut(gate_up.code_bytes());
         let (down_codes, rest) = rest.split_at_mut(down.code_bytes());
         let (gu_scales, down_scales) = rest.split_at_mut(gate_up.scale_bytes());
         let places = gu_codes

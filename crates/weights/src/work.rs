@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use arch::manifest::ExpertLayer;
 use arch::{Entry, Manifest};
@@ -16,11 +16,8 @@ use crate::build::{Done, Options, Progress};
 use crate::disk::Disk;
 use crate::header::{Content, Header};
 use crate::journal::Record;
-use crate::pack::{self, ExpertRoom};
-use crate::source::Reader;
-
-/// A kill costs at most this much work and what was written since the last batch of bytes.
-const BATCH_TIME: Duration = Duration::from_secs(2);
+use crate::origin::Origin;
+use crate::pack;
 
 /// What one worker does at a time.
 #[derive(Debug, Clone, Copy)]
@@ -41,8 +38,8 @@ struct Finished {
 }
 
 /// All that is left to do, and with what.
-pub(crate) struct Work<'a> {
-    reader: &'a Reader<'a>,
+pub(crate) struct Work<'a, O> {
+    origin: &'a O,
     manifest: &'a Manifest,
     header: &'a Header,
     disk: &'a dyn Disk,
@@ -60,11 +57,11 @@ pub(crate) struct Work<'a> {
     bytes_total: u64,
 }
 
-impl<'a> Work<'a> {
+impl<'a, O: Origin> Work<'a, O> {
     /// Lists what is left. Dense sections that the journal claims are compared with their checksums here,
     /// experts when their turn comes. Errors: no threads to be had, the partial file can't be read.
     pub fn new(
-        reader: &'a Reader<'a>,
+        origin: &'a O,
         manifest: &'a Manifest,
         header: &'a Header,
         disk: &'a dyn Disk,
@@ -87,7 +84,7 @@ impl<'a> Work<'a> {
         checked.iter().filter(|c| c.1).for_each(|c| done.note(&c.0));
         let claims = claims.iter().filter_map(|r| Some(((r.section, r.expert?), r.digest))).collect();
         let mut work = Work {
-            reader,
+            origin,
             manifest,
             header,
             disk,
@@ -129,15 +126,11 @@ impl<'a> Work<'a> {
     }
 
     fn piece_bytes(&self, entry: &Entry, piece: usize) -> u64 {
-        let (_, columns) = entry.kind.source_shape();
-        pack::rows_of(&entry.kind, piece).len() as u64 * self.reader.row_bytes(&entry.source, columns)
+        self.origin.dense_bytes(entry, pack::rows_of(&entry.kind, piece))
     }
 
     fn expert_bytes(&self, layer: &ExpertLayer, expert: usize) -> u64 {
-        let e = &layer.experts[expert];
-        let of = |source, rows: usize, columns| rows as u64 * self.reader.row_bytes(source, columns);
-        let (hidden, inter) = (layer.hidden, layer.inter);
-        of(&e.gate, inter, hidden) + of(&e.up, inter, hidden) + of(&e.down, hidden, inter)
+        self.origin.expert_bytes(layer, &layer.experts[expert])
     }
 
     /// Does it all. Whatever ends it early, what is finished is journaled if the disk allows.
@@ -186,7 +179,7 @@ impl<'a> Work<'a> {
                 }
                 Err(e) => failed = failed.or(Some(e)),
             }
-            if unsynced >= self.options.batch_bytes || flushed.elapsed() >= BATCH_TIME {
+            if unsynced >= self.options.batch_bytes || flushed.elapsed() >= self.options.batch_time {
                 self.flush(&mut lines)?;
                 (unsynced, flushed) = (0, Instant::now());
             }
@@ -227,7 +220,7 @@ impl<'a> Work<'a> {
     fn piece(&self, section: usize, piece: usize) -> Result<Finished> {
         let (entry, place) = (&self.manifest.dense[section], &self.header.sections[section]);
         let mut written = 0;
-        for piece in pack::dense(self.reader, entry, piece)? {
+        for piece in self.origin.dense(entry, pack::rows_of(&entry.kind, piece))? {
             self.disk.write_at(&piece.bytes, place.offset + piece.offset)?;
             written += piece.bytes.len() as u64;
         }
@@ -247,13 +240,14 @@ impl<'a> Work<'a> {
         section: usize,
         layer: usize,
         expert: usize,
-        room: &mut Option<(usize, ExpertRoom)>,
+        room: &mut Option<Room<O::Room>>,
     ) -> Result<Finished> {
         let layer_entry = &self.manifest.experts[layer];
-        if room.as_ref().is_none_or(|(of, _)| *of != layer) {
-            *room = Some((layer, ExpertRoom::new(&layer_entry.block)));
+        if room.as_ref().is_none_or(|room| room.layer != layer) {
+            let block = vec![0; layer_entry.block.bytes()];
+            *room = Some(Room { layer, block, origin: self.origin.room(layer_entry) });
         }
-        let (_, room) = room.as_mut().expect("made above");
+        let room = room.as_mut().expect("made above");
         let size = room.block.len() as u64;
         let offset = self.header.sections[section].offset + expert as u64 * size;
         let source_bytes = self.expert_bytes(layer_entry, expert);
@@ -264,11 +258,18 @@ impl<'a> Work<'a> {
                 return Ok(Finished { section, source_bytes, written: 0, record: Some((record, false)) });
             }
         }
-        room.fill(self.reader, layer_entry, &layer_entry.experts[expert])?;
+        self.origin.expert(layer_entry, &layer_entry.experts[expert], &mut room.origin, &mut room.block)?;
         self.disk.write_at(&room.block, offset)?;
         let record = Record { section, expert: Some(expert), digest: Digest::of(&room.block) };
         Ok(Finished { section, source_bytes, written: size, record: Some((record, true)) })
     }
+}
+
+/// What a worker keeps from one expert of a layer to the next.
+struct Room<T> {
+    layer: usize,
+    block: Vec<u8>,
+    origin: T,
 }
 
 /// Checksum of a dense section, from the partial file.

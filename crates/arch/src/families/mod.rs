@@ -154,6 +154,7 @@ impl Common {
             top_k,
             inter: width("moe_intermediate_size")?,
             renormalise: config.bool_or("norm_topk_prob", false)?,
+            table: synthetic(config, names)?,
             shared_inter: None,
             names: ExpertNames {
                 prefix: String::new(),
@@ -219,6 +220,10 @@ impl Common {
         let mut moe = self.moe.clone();
         moe.names.prefix = format!("{prefix}experts.");
         sources.add(Role::of(layer, Part::Router), format!("{prefix}gate.weight"), moe.experts);
+        if moe.table {
+            let table = format!("{prefix}router_table");
+            sources.add(Role::of(layer, Part::RouterTable), table, ops::route::TABLE_ROWS);
+        }
         if let Some(inter) = moe.shared_inter {
             let parts = [Part::SharedGate, Part::SharedUp, Part::SharedDown];
             sources.swiglu(layer, parts, &format!("{prefix}shared_expert."), inter, self.hidden);
@@ -254,6 +259,22 @@ impl Common {
             unused_tensors: Vec::new(),
         }
     }
+}
+
+/// Whether the configuration is that of a synthetic model, which is routed by a table. Its seed and the rule
+/// that made its weights decide no dimension; they make its identity.
+fn synthetic(config: &Config, names: &Names) -> Result<bool> {
+    let Some(synth) = config.section(checkpoint::SYNTHETIC)? else { return Ok(false) };
+    let (version, known) = (synth.usize("version")?, checkpoint::SYNTHETIC_VERSION);
+    if version != known {
+        let hint = "make it again with `krasis synth`";
+        return Err(Refusal::value(synth.field("version"), version, format!("version {known}"), hint).into());
+    }
+    synth.ignore(&["seed", "shape"]);
+    if let Some(tensor) = names.tensors.first() {
+        return Err(checkpoint::synthetic_with_tensors(config.path(), tensor));
+    }
+    Ok(true)
 }
 
 const EMBEDDING: &str = "model.embed_tokens.weight";

@@ -168,3 +168,24 @@ fn end_of_text_ids_are_joined() {
     let error = ids("{}", Some("{")).unwrap_err();
     assert_eq!(error.fault(), Some(FileFault::BadText));
 }
+
+#[test]
+fn a_synthetic_model_has_no_tensors_and_real_ones_are_never_synthetic() {
+    let config = br#"{"krasis_synth": {"version": 1}}"#;
+    let model = folder(&[("config.json", config)]);
+    let open = || Checkpoint::open(model.path());
+    let opened = open().unwrap();
+    assert!(opened.is_synthetic() && opened.tensors().next().is_none());
+    write(model.path(), "config.json", br#"{"krasis_synth": {"version": 2}}"#);
+    assert_ne!(open().unwrap().identity(), opened.identity());
+    for (name, bytes) in [("model.safetensors", vectors(&["x"])), (INDEX, b"{}".to_vec())] {
+        write(model.path(), name, &bytes);
+        let error = open().unwrap_err();
+        assert!(matches!(error, Error::Refused(Refusal::Unsupported { .. })), "{error}");
+        assert_words(&error.to_string(), &["krasis_synth", "config.json", name]);
+        std::fs::remove_file(model.path().join(name)).unwrap();
+    }
+    assert!(!sharded(|_| ()).unwrap().is_synthetic());
+    write(model.path(), "config.json", br#"{"krasis_synth": null}"#);
+    assert!(open().is_err(), "a null key is an absent one");
+}

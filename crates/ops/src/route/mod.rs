@@ -1,9 +1,11 @@
 //! Softmax router (docs/arithmetic.md §5): the k largest logits (ties: lower index), in descending
-//! order, and their combine weights.
+//! order, and their combine weights. With a table, the ids come from it instead, by the rows' positions, and
+//! only the weights from the logits: routing of synthetic models.
 //!
 //! | operand | content |
 //! |---|---|
 //! | read `logits` | f32[rows, experts] |
+//! | read `table` | u32[[`TABLE_ROWS`], top_k], only with `table` |
 //! | written `ids` | u32[rows, top_k] |
 //! | written `weights` | f32[rows, top_k] |
 
@@ -17,6 +19,9 @@ use crate::limits::{MAX_WIDTH, positive, within};
 use crate::math::EXP_OPS;
 use crate::{Case, Cost, Dims, HostArgs, HostExec, Op, Shapes, spec};
 
+/// Positions of a routing table: row `p mod TABLE_ROWS` of it serves position p.
+pub const TABLE_ROWS: usize = 8192;
+
 /// Descriptor.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Desc {
@@ -28,6 +33,8 @@ pub struct Desc {
     pub renormalise: bool,
     /// Multiplied to every weight last (1 for no factor: exact).
     pub factor: f32,
+    /// The ids are those of a table, whatever the logits are.
+    pub table: bool,
 }
 
 impl Op for Desc {
@@ -41,15 +48,20 @@ impl Op for Desc {
     }
 
     fn shapes(&self, d: Dims) -> Shapes {
-        let reads = vec![spec("logits", 4 * d.rows * self.experts)];
+        let mut reads = vec![spec("logits", 4 * d.rows * self.experts)];
+        if self.table {
+            reads.push(spec("table", 4 * TABLE_ROWS * self.top_k));
+        }
         let writes = vec![spec("ids", 4 * d.rows * self.top_k), spec("weights", 4 * d.rows * self.top_k)];
         Shapes { reads, writes, experts: false }
     }
 
     fn cost(&self, d: Dims) -> Cost {
-        // Softmax of all, and a comparison of every expert per choice.
+        // Softmax of all, and a comparison of every expert per choice. Of a table, one row is read per row.
         let row = self.experts * (EXP_OPS as usize + 2 + self.top_k) + 3 * self.top_k;
-        self.shapes(d).cost(0, (d.rows * row) as u64)
+        let mut cost = Desc { table: false, ..*self }.shapes(d).cost(0, (d.rows * row) as u64);
+        cost.bytes_read += if self.table { 4 * (d.rows * self.top_k) as u64 } else { 0 };
+        cost
     }
 
     fn cases() -> Vec<Case<Self>> {

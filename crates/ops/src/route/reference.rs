@@ -1,6 +1,6 @@
 //! The definition of `route`.
 
-use super::Desc;
+use super::{Desc, TABLE_ROWS};
 use crate::{HostArgs, math};
 
 pub fn run(desc: &Desc, mut args: HostArgs<'_>) {
@@ -8,6 +8,7 @@ pub fn run(desc: &Desc, mut args: HostArgs<'_>) {
     let logits = args.reads.f32(0, args.rows.len() * experts);
     let ids: &mut [u32] = args.writes.slice(0, args.rows.len() * top_k);
     let weights = args.writes.f32(1, args.rows.len() * top_k);
+    let table: Option<&[u32]> = desc.table.then(|| args.reads.slice(1, TABLE_ROWS * top_k));
     for row in 0..args.rows.len() {
         let logits = &logits[row * experts..][..experts];
         let ids = &mut ids[row * top_k..][..top_k];
@@ -16,10 +17,18 @@ pub fn run(desc: &Desc, mut args: HostArgs<'_>) {
             refuse(ids, weights);
             continue;
         }
-        for rank in 0..top_k {
-            ids[rank] = best(logits, &ids[..rank]);
+        if let Some(table) = table {
+            ids.copy_from_slice(&table[args.rows[row].pos as usize % TABLE_ROWS * top_k..][..top_k]);
+            if ids.iter().any(|id| *id as usize >= experts) {
+                refuse(ids, weights);
+                continue;
+            }
+        } else {
+            for rank in 0..top_k {
+                ids[rank] = best(logits, &ids[..rank]);
+            }
         }
-        let max = logits[ids[0] as usize];
+        let max = logits[best(logits, &[]) as usize];
         let p: Vec<f32> = logits.iter().map(|x| math::exp(x - max)).collect();
         let sum = math::lane_sum(&p);
         for rank in 0..top_k {
@@ -40,7 +49,7 @@ fn best(logits: &[f32], taken: &[u32]) -> u32 {
     best.expect("no more choices than experts") as u32
 }
 
-/// What a row with a logit that is not finite gives: ids that name experts, and weights that are NaN, so that
+/// What a row with a logit that is not finite, or with an id in its table that is no expert's, gives: ids that name experts, and weights that are NaN, so that
 /// the error shows in everything that follows.
 pub fn refuse(ids: &mut [u32], weights: &mut [f32]) {
     for (rank, id) in ids.iter_mut().enumerate() {

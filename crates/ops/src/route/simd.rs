@@ -1,11 +1,11 @@
-//! `route` by rows: each choice is a vector maximum and the first place that has it.
+//! `route` by rows: each choice is a vector maximum and the first place that has it, or is read from the table.
 
 use rayon::prelude::*;
 
-use super::Desc;
 use super::reference::{finish, refuse};
+use super::{Desc, TABLE_ROWS};
 use crate::simd::per_level;
-use crate::{HostArgs, HostExec, math};
+use crate::{HostArgs, HostExec, Row, math};
 
 /// Rows below which a hand-over to another worker costs more than it saves.
 const GRAIN: usize = 8;
@@ -18,12 +18,26 @@ pub fn run(desc: &Desc, exec: &HostExec, mut args: HostArgs<'_>) {
     let logits = args.reads.f32(0, args.rows.len() * experts);
     let ids: &mut [u32] = args.writes.slice(0, args.rows.len() * top_k);
     let weights = args.writes.f32(1, args.rows.len() * top_k);
+    let table: Option<&[u32]> = desc.table.then(|| args.reads.slice(1, TABLE_ROWS * top_k));
     let pieces = ids.par_chunks_mut(GRAIN * top_k).zip(weights.par_chunks_mut(GRAIN * top_k));
-    pieces.zip(logits.par_chunks(GRAIN * experts)).for_each(|((ids, weights), logits)| {
+    let inputs = logits.par_chunks(GRAIN * experts).zip(args.rows.par_chunks(GRAIN));
+    pieces.zip(inputs).for_each(|((ids, weights), (logits, places))| {
+        if let Some(table) = table {
+            listed(places, table, ids);
+        }
         per_level!(exec.level, rows(desc: &Desc, logits: &[f32], ids: &mut [u32], weights: &mut [f32]));
     });
 }
 
+/// Ids of the rows as the table lists them.
+fn listed(places: &[Row], table: &[u32], ids: &mut [u32]) {
+    let top_k = table.len() / TABLE_ROWS;
+    for (place, ids) in places.iter().zip(ids.chunks_exact_mut(top_k)) {
+        ids.copy_from_slice(&table[place.pos as usize % TABLE_ROWS * top_k..][..top_k]);
+    }
+}
+
+/// `ids` are chosen here, or there already if they are a table's.
 #[inline(always)]
 fn rows(desc: &Desc, logits: &[f32], ids: &mut [u32], weights: &mut [f32]) {
     let mut left = vec![0.0f32; desc.experts];
@@ -34,12 +48,19 @@ fn rows(desc: &Desc, logits: &[f32], ids: &mut [u32], weights: &mut [f32]) {
             refuse(ids, weights);
             continue;
         }
-        left.copy_from_slice(logits);
-        for id in &mut *ids {
-            *id = first_largest(&left);
-            left[*id as usize] = f32::NEG_INFINITY;
+        let max = logits[first_largest(logits) as usize];
+        if desc.table {
+            if ids.iter().any(|id| *id as usize >= desc.experts) {
+                refuse(ids, weights);
+                continue;
+            }
+        } else {
+            left.copy_from_slice(logits);
+            for id in &mut *ids {
+                *id = first_largest(&left);
+                left[*id as usize] = f32::NEG_INFINITY;
+            }
         }
-        let max = logits[ids[0] as usize];
         for (p, x) in left.iter_mut().zip(logits) {
             *p = math::exp(x - max);
         }

@@ -18,6 +18,7 @@ use crate::build::build_on;
 use crate::disk::{Disk, Files};
 use crate::header::{Content, Header};
 use crate::reader::parse_header;
+use crate::source::Reader;
 use crate::{Cache, Key, Options, Progress, build, cache_path, ensure, store};
 
 struct Fixture {
@@ -62,10 +63,12 @@ impl Fixture {
     }
 
     fn build_failing(&self, path: &Path, operations: i64) -> Result<()> {
-        let options = Options { threads: 2, batch_bytes: 1 };
+        let options = Options { threads: 2, batch_bytes: 1, ..Options::default() };
         let cancel = AtomicBool::new(false);
         let disk = |files| Failing { files, left: AtomicI64::new(operations) };
-        build_on(&self.checkpoint, &self.manifest, &self.recipe, path, &options, &|_| (), &cancel, disk)
+        let reader = Reader::new(&self.checkpoint, &self.manifest)?;
+        let key = Key::of(&self.checkpoint, &self.recipe);
+        build_on(&reader, key, &self.manifest, path, &options, &|_| (), &cancel, disk)
     }
 }
 
@@ -292,7 +295,7 @@ fn a_cancelled_build_goes_on_at_every_step() {
     let f = Fixture::new("qwen3_moe", Profile::Default);
     let whole = f.path("whole.kw");
     f.build_quietly(&whole, 2).unwrap();
-    let options = Options { threads: 1, batch_bytes: 1 };
+    let options = Options { threads: 1, batch_bytes: 1, ..Options::default() };
     let path = f.path("b.kw");
     let mut calls = 0;
     for step in (0..).step_by(7) {
@@ -491,4 +494,60 @@ fn experts_are_contiguous_and_aligned() {
         assert_eq!((expert.as_ptr(), expert.len()), (block.as_ptr(), block.len()));
         assert!((expert.as_ptr() as usize).is_multiple_of(4096));
     }
+}
+
+/// A folder like the fixture's, but synthetic: its configuration marked, its tensors gone.
+#[test]
+fn a_synthetic_model_is_opened_by_its_key_and_never_built_from_a_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = std::fs::read_to_string(testdata::fixture("qwen3_moe").join("config.json")).unwrap();
+    let config = config.replacen('{', "{\"krasis_synth\": {\"version\": 1, \"seed\": 0},", 1);
+    std::fs::write(folder.path().join("config.json"), config).unwrap();
+    let fixture = Fixture::of(folder.path(), Profile::Default);
+    let table = fixture.manifest.dense.iter().find(|e| e.role == Role::of(0, Part::RouterTable)).unwrap();
+    assert!(matches!(table.kind, EntryKind::Table { .. }));
+    let path = fixture.path("a.kw");
+    let ensured = || {
+        let (options, cancel) = (Options::with_threads(1), AtomicBool::new(false));
+        let Fixture { checkpoint, manifest, recipe, .. } = &fixture;
+        ensure(checkpoint, manifest, recipe, &path, &options, &|_| (), &cancel)
+    };
+    let error = ensured().unwrap_err();
+    assert!(matches!(error, Error::Refused(Refusal::NotFound { .. })), "{error}");
+    assert!(error.to_string().contains("krasis synth"), "{error}");
+    assert!(!path.exists());
+
+    struct Sevens;
+    impl crate::Origin for Sevens {
+        type Room = ();
+        fn dense(&self, entry: &arch::Entry, rows: std::ops::Range<usize>) -> Result<Vec<crate::Piece>> {
+            let whole = rows.start == 0;
+            let bytes = if whole { vec![7; entry.kind.bytes()] } else { Vec::new() };
+            Ok(vec![crate::Piece { offset: 0, bytes }])
+        }
+        fn room(&self, _: &arch::manifest::ExpertLayer) {}
+        fn expert(
+            &self,
+            _: &arch::manifest::ExpertLayer,
+            e: &arch::ExpertEntry,
+            (): &mut (),
+            block: &mut [u8],
+        ) -> Result<()> {
+            block.fill(e.expert.0 as u8);
+            Ok(())
+        }
+        fn dense_bytes(&self, _: &arch::Entry, rows: std::ops::Range<usize>) -> u64 {
+            rows.len() as u64
+        }
+        fn expert_bytes(&self, _: &arch::manifest::ExpertLayer, _: &arch::ExpertEntry) -> u64 {
+            1
+        }
+    }
+    let (options, cancel) = (Options::in_one_go(2), AtomicBool::new(false));
+    let key = fixture.key();
+    crate::build_from(&Sevens, key, &fixture.manifest, &path, &options, &|_| (), &cancel).unwrap();
+    let (cache, built) = ensured().unwrap();
+    assert!(!built && cache.verify(&|_, _| ()).damaged.is_empty());
+    assert_eq!(cache.dense(table.role), vec![7; table.kind.bytes()]);
+    assert!(cache.expert(LayerId(0), ExpertId(2)).iter().all(|b| *b == 2));
 }
