@@ -14,6 +14,27 @@ use weights::Cache;
 use crate::output::{Progress, note};
 use crate::{bundled, home};
 
+/// The shapes that `name` means, without reading weights: a config.json, a folder with one, or a name in the
+/// models folder; the bundled model without a name. Gives also what to call it.
+pub fn shapes(name: Option<&str>) -> Result<(String, Model)> {
+    let (path, called) = match name {
+        None => (bundled::folder()?.join(CONFIG), bundled::MODEL.to_string()),
+        Some(file) if Path::new(file).is_file() => (PathBuf::from(file), file.to_string()),
+        Some(name) => (home::required_model(name)?.join(CONFIG), name.to_string()),
+    };
+    let model = arch::read_bare(&path)?;
+    note_unread(&model);
+    Ok((called, model))
+}
+
+const CONFIG: &str = "config.json";
+
+fn note_unread(model: &Model) {
+    if !model.unread_keys.is_empty() {
+        note(&format!("config.json: nobody reads {}", model.unread_keys.join(", ")));
+    }
+}
+
 /// A model folder that was read.
 pub struct Opened {
     /// Where.
@@ -44,9 +65,7 @@ impl Opened {
     pub fn folder(folder: &Path, config: Option<&Path>) -> Result<Opened> {
         let checkpoint = Checkpoint::open_with_config(folder, config)?;
         let model = arch::read(&checkpoint)?;
-        if !model.unread_keys.is_empty() {
-            note(&format!("config.json: nobody reads {}", model.unread_keys.join(", ")));
-        }
+        note_unread(&model);
         if let [first, ..] = &model.unused_tensors[..] {
             note(&format!("{} tensors are not used, the first is {first}", model.unused_tensors.len()));
         }

@@ -7,6 +7,7 @@ use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use engine::Options;
 use ops::{Acts, KvFormat, Level, WeightFormat};
+use plan::Ask;
 
 /// Longest context that is set up without being asked for.
 const DEFAULT_CONTEXT: usize = 32_768;
@@ -125,6 +126,14 @@ pub struct EngineArgs {
     /// Instructions to use [default: the best this machine has]
     #[arg(long, value_parser = level())]
     pub simd: Option<Level>,
+    #[command(flatten)]
+    pub size: SizeArgs,
+}
+
+/// How much text is held and worked on at once.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Engine")]
+pub struct SizeArgs {
     /// Tokens of prompt and answer together [default: the model's, at most 32768]
     #[arg(long, value_name = "N")]
     pub context: Option<usize>,
@@ -132,6 +141,75 @@ pub struct EngineArgs {
     #[arg(long, value_name = "N", default_value = "512")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=65536))]
     pub chunk: u32,
+}
+
+impl SizeArgs {
+    /// Options of these sizes for `model`, at least `needed` tokens of context unless a context is given.
+    pub fn options(&self, model: &Model, needed: usize) -> Options {
+        let usual = model.max_positions.min(DEFAULT_CONTEXT.max(needed));
+        let context = self.context.unwrap_or(usual);
+        let chunk = (self.chunk as usize).min(context.max(1));
+        Options { chunk, head_rows: HEAD_ROWS, ..Options::new(context) }
+    }
+}
+
+/// What the model runs on. Without `--vram`, weights and experts are read where the cache file is mapped.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Device")]
+pub struct DeviceArgs {
+    /// Where the model runs: on this machine's processors and memory
+    #[arg(long, value_parser = ["host"], default_value = "host")]
+    pub device: String,
+    /// Bytes of the device (24GiB, 500MB): experts that don't fit stream into it [default: no limit]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub vram: Option<u64>,
+    /// Most experts on the device, in percent of all: for experiments
+    #[arg(long, value_name = "N%", value_parser = percent, requires = "vram")]
+    pub residency: Option<u32>,
+}
+
+impl DeviceArgs {
+    /// What the device shall hold and serve.
+    pub fn ask(&self, options: &Options) -> Ask {
+        Ask {
+            capacity: self.vram,
+            context: options.context,
+            parallel: options.sequences,
+            chunk: options.chunk,
+            head_rows: options.head_rows,
+            pass_rows: plan::PASS_ROWS,
+            residency: self.residency,
+        }
+    }
+}
+
+/// `8GB`, `500MB`, `2GiB`, `1.5GB` or plain bytes.
+pub fn size(text: &str) -> Result<u64, String> {
+    const UNITS: [(&str, f64); 9] = [
+        ("KiB", 1024.0),
+        ("MiB", 1_048_576.0),
+        ("GiB", 1_073_741_824.0),
+        ("TiB", 1_099_511_627_776.0),
+        ("KB", 1e3),
+        ("MB", 1e6),
+        ("GB", 1e9),
+        ("TB", 1e12),
+        ("B", 1.0),
+    ];
+    let unit = UNITS.iter().find_map(|(name, factor)| Some((text.strip_suffix(name)?, *factor)));
+    let (number, factor) = unit.unwrap_or((text, 1.0));
+    match number.trim().parse::<f64>() {
+        Ok(n) if n > 0.0 && n * factor < 1e16 => Ok((n * factor) as u64),
+        _ => Err("a size is a positive number with a unit: 8GB, 500MB, 2GiB".into()),
+    }
+}
+
+/// `60%` or `60`.
+fn percent(text: &str) -> Result<u32, String> {
+    match text.strip_suffix('%').unwrap_or(text).trim().parse() {
+        Ok(percent @ 0..=100) => Ok(percent),
+        _ => Err("a share is 0% to 100%".into()),
+    }
 }
 
 impl EngineArgs {
@@ -150,12 +228,9 @@ impl EngineArgs {
 
     /// Options for `model`, at least `needed` tokens of context unless a context is given.
     pub fn options(&self, model: &Model, needed: usize) -> Result<Options, Refusal> {
-        let usual = model.max_positions.min(DEFAULT_CONTEXT.max(needed));
-        let context = self.context.unwrap_or(usual);
         let level = self.level()?;
         let threads = self.threads.map_or_else(base::os::threads, |n| n as usize);
-        let chunk = (self.chunk as usize).min(context.max(1));
-        Ok(Options { context, chunk, threads, level, head_rows: HEAD_ROWS, sequences: 1 })
+        Ok(Options { threads, level, ..self.size.options(model, needed) })
     }
 }
 
@@ -170,6 +245,8 @@ mod tests {
         recipe: RecipeArgs,
         #[command(flatten)]
         engine: EngineArgs,
+        #[command(flatten)]
+        device: DeviceArgs,
     }
 
     fn flags(line: &str) -> Flags {
@@ -204,6 +281,34 @@ mod tests {
         if Level::detect() < Level::Avx512 {
             let error = flags("--simd avx512").engine.level().unwrap_err().to_string();
             assert!(error.contains("avx512") && error.contains(Level::detect().name()), "{error}");
+        }
+    }
+
+    #[test]
+    fn sizes_have_units() {
+        for (text, bytes) in [("8GB", 8_000_000_000), ("2GiB", 2 << 30), ("1.5MB", 1_500_000), ("77", 77)] {
+            assert_eq!(size(text), Ok(bytes));
+        }
+        for bad in ["", "GB", "-1GB", "nanGB", "1e30GB", "8 Gigs", "8GBGB"] {
+            assert!(size(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_device_is_a_size_and_a_share() {
+        let flags = |line| flags(line).device;
+        assert_eq!((flags("").vram, flags("").residency), (None, None));
+        let limited = flags("--device host --vram 24MiB --residency 60%");
+        assert_eq!((limited.vram, limited.residency), (Some(24 << 20), Some(60)));
+        assert_eq!(flags("--vram 1GB --residency 0").residency, Some(0));
+        for bad in [
+            "--residency 60",
+            "--vram 1GB --residency 101%",
+            "--vram 1GB --residency -1",
+            "--vram 0",
+            "--device cuda:9",
+        ] {
+            assert!(Flags::try_parse_from(format!("x {bad}").split_whitespace()).is_err(), "{bad}");
         }
     }
 }

@@ -45,7 +45,8 @@ impl Options {
         }
     }
 
-    fn check(&self, model: &Model) -> Result<(), Refusal> {
+    /// Refuses sizes that no engine can have, or that `model` was not made for.
+    pub fn check(&self, model: &Model) -> Result<(), Refusal> {
         let at_least_one = |field: &str, value: usize| {
             if value == 0 {
                 return Err(Refusal::value(field, value, "at least 1", "give a larger number"));

@@ -6,6 +6,7 @@ mod cache;
 mod compare;
 mod docs;
 mod models;
+mod plan;
 mod quality;
 mod run;
 mod synth;
@@ -32,6 +33,7 @@ pub enum Command {
     Build(build::BuildArgs),
     Models(models::ModelsArgs),
     Cache(cache::CacheArgs),
+    Plan(plan::PlanArgs),
     Bench(bench::BenchArgs),
     Compare(compare::CompareArgs),
     Quality(quality::QualityArgs),
@@ -46,6 +48,7 @@ pub fn run(command: Command) -> anyhow::Result<()> {
         Command::Build(args) => build::run(args),
         Command::Models(args) => models::run(args),
         Command::Cache(args) => cache::run(args),
+        Command::Plan(args) => plan::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Compare(args) => compare::run(args),
         Command::Quality(args) => quality::run(args),

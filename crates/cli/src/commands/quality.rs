@@ -69,7 +69,7 @@ fn model(args: &QualityArgs, name: &str, windows: Windows) -> Result<String> {
     let opened = Opened::folder(&home::required_model(name)?, None)?;
     let tokenizer = opened.tokenizer()?;
     let mut engine_args = args.engine.clone();
-    engine_args.context = engine_args.context.or(Some(windows.tokens));
+    engine_args.size.context = engine_args.size.context.or(Some(windows.tokens));
     let options = engine_args.options(&opened.model, 0)?;
     let working = interrupt::working();
     let reference = Variant { name: "reference".into(), recipe: Profile::Reference.recipe() };

@@ -8,6 +8,7 @@ use eval::synth::{self, Family, ShapeChoice};
 
 use crate::interrupt;
 use crate::output::{Progress, put, put_json};
+use crate::settings::size;
 
 /// Writes a random model of a real shape, for benchmarks
 ///
@@ -73,27 +74,6 @@ fn family() -> impl TypedValueParser<Value = Family> {
         .try_map(|name| Family::ALL.into_iter().find(|f| f.name() == name).ok_or(name))
 }
 
-/// `8GB`, `500MB`, `2GiB`, `1.5GB` or plain bytes.
-fn size(text: &str) -> Result<u64, String> {
-    const UNITS: [(&str, f64); 9] = [
-        ("KiB", 1024.0),
-        ("MiB", 1_048_576.0),
-        ("GiB", 1_073_741_824.0),
-        ("TiB", 1_099_511_627_776.0),
-        ("KB", 1e3),
-        ("MB", 1e6),
-        ("GB", 1e9),
-        ("TB", 1e12),
-        ("B", 1.0),
-    ];
-    let unit = UNITS.iter().find(|(name, _)| text.ends_with(name));
-    let (number, factor) = unit.map_or((text, 1.0), |(name, f)| (text.trim_end_matches(name), *f));
-    match number.trim().parse::<f64>() {
-        Ok(n) if n > 0.0 && n * factor < 1e16 => Ok((n * factor) as u64),
-        _ => Err("a size is a positive number with a unit: 8GB, 500MB, 2GiB".into()),
-    }
-}
-
 pub fn run(args: SynthArgs) -> Result<()> {
     let choice = ShapeChoice {
         size_bytes: args.size,
@@ -124,19 +104,4 @@ pub fn run(args: SynthArgs) -> Result<()> {
     let (folder, bytes) = (written.folder.display(), Bytes(written.bytes));
     let millions = written.parameters as f64 / 1e6;
     Ok(put(&format!("{folder}: {bytes}, {millions:.0} M parameters, {} shards\n", written.shards))?)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sizes_have_units() {
-        for (text, bytes) in [("8GB", 8_000_000_000), ("2GiB", 2 << 30), ("1.5MB", 1_500_000), ("77", 77)] {
-            assert_eq!(size(text), Ok(bytes));
-        }
-        for bad in ["", "GB", "-1GB", "nanGB", "1e30GB", "8 Gigs"] {
-            assert!(size(bad).is_err(), "{bad}");
-        }
-    }
 }

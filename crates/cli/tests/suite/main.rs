@@ -5,4 +5,5 @@ mod chores;
 mod faults;
 mod identity;
 mod krasis;
+mod planned;
 mod witnesses;
