@@ -59,10 +59,48 @@ impl Mapping {
         }
     }
 
+    /// Closes the mapping to this process, or opens it again: while closed, any access to its bytes ends the
+    /// process. For tests that nothing reads it.
+    pub fn close(&self, closed: bool) {
+        let Some(map) = &self.map else { return };
+        let protection = if closed { libc::PROT_NONE } else { libc::PROT_READ };
+        // SAFETY: the range is this mapping's own, whole; the caller asked for faults on access.
+        let rc = unsafe { libc::mprotect(map.as_ptr().cast_mut().cast(), map.len(), protection) };
+        assert_eq!(rc, 0, "mprotect of {}", self.path.display());
+    }
+
     /// Tells the kernel that the file is going to be read from front to back.
     pub fn sequential(&self) {
         if let Some(map) = &self.map {
             let _ = map.advise(memmap2::Advice::Sequential);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CHILD: &str = "KRASIS_TEST_READS_CLOSED_MAPPING";
+
+    /// Runs itself again: a read of a closed mapping ends that process, and only after it was closed.
+    #[test]
+    fn a_closed_mapping_can_not_be_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("f");
+        std::fs::write(&path, [7; 100]).unwrap();
+        let mapping = Mapping::open(&path).unwrap();
+        mapping.close(true);
+        if std::env::var_os(CHILD).is_some() {
+            println!("{}", std::hint::black_box(mapping.bytes())[50]);
+            std::process::exit(0);
+        }
+        mapping.close(false);
+        assert_eq!(mapping.bytes(), [7; 100]);
+        let this = std::env::current_exe().unwrap();
+        let name = "mmap::tests::a_closed_mapping_can_not_be_read";
+        let child = std::process::Command::new(this).args(["--exact", name]).env(CHILD, "1").output();
+        use std::os::unix::process::ExitStatusExt;
+        assert_eq!(child.unwrap().status.signal(), Some(libc::SIGSEGV));
     }
 }

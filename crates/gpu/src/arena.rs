@@ -33,6 +33,13 @@ impl Span {
         self.len == 0
     }
 
+    /// `len` bytes of it from `offset` on. Panics if they are not inside it.
+    pub fn part(&self, offset: usize, len: usize) -> Span {
+        let inside = offset.checked_add(len).is_some_and(|end| end <= self.len);
+        assert!(inside, "{offset} + {len} bytes of a span of {} bytes", self.len);
+        Span { start: self.start + offset, len }
+    }
+
     fn overlaps(&self, other: &Span) -> bool {
         self.start < other.start + other.len && other.start < self.start + self.len
     }
@@ -120,6 +127,12 @@ impl Arena {
     pub fn write(&mut self, span: Span) -> &mut [u8] {
         // SAFETY: as in `read`; the arena is borrowed exclusively for the returned lifetime.
         unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr().add(span.start), span.len) }
+    }
+
+    /// Copies the bytes of one span to another of the same length.
+    pub fn copy(&mut self, from: Span, to: Span) {
+        let mut views = self.bind(&[from], &[to]);
+        views.writes[0].copy_from_slice(views.reads[0]);
     }
 
     /// Views of one step: `reads` shared, `writes` exclusive. Panics if a written span overlaps any other
