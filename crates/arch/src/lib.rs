@@ -17,7 +17,9 @@ pub use families::{read, read_bare};
 pub use lower::lower;
 pub use manifest::{Entry, EntryKind, ExpertEntry, Manifest, RowSlice, Source, Transform};
 pub use model::{Attention, Ffn, GatedDelta, Layer, Mixer, Model, Moe, Rope};
-pub use program::{Buffer, BufferId, CONTEXT_STEP, Operand, Program, Rows, StateSpec, Step, Table};
+pub use program::{
+    Buffer, BufferId, CONTEXT_STEP, Operand, Program, RouterBuffers, Rows, StateSpec, Step, Table,
+};
 pub use recipe::{Profile, Recipe, RoleClass};
 pub use role::{Part, Role};
 

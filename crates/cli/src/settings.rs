@@ -7,7 +7,6 @@ use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use engine::Options;
 use ops::{Acts, KvFormat, Level, WeightFormat};
-use plan::Ask;
 
 /// Longest context that is set up without being asked for.
 const DEFAULT_CONTEXT: usize = 32_768;
@@ -128,6 +127,8 @@ pub struct EngineArgs {
     pub simd: Option<Level>,
     #[command(flatten)]
     pub size: SizeArgs,
+    #[command(flatten)]
+    pub device: DeviceArgs,
 }
 
 /// How much text is held and worked on at once.
@@ -169,17 +170,9 @@ pub struct DeviceArgs {
 }
 
 impl DeviceArgs {
-    /// What the device shall hold and serve.
-    pub fn ask(&self, options: &Options) -> Ask {
-        Ask {
-            capacity: self.vram,
-            context: options.context,
-            parallel: options.sequences,
-            chunk: options.chunk,
-            head_rows: options.head_rows,
-            pass_rows: plan::PASS_ROWS,
-            residency: self.residency,
-        }
+    /// `options` on this device.
+    pub fn options(&self, options: Options) -> Options {
+        Options { vram: self.vram, residency: self.residency, ..options }
     }
 }
 
@@ -230,7 +223,7 @@ impl EngineArgs {
     pub fn options(&self, model: &Model, needed: usize) -> Result<Options, Refusal> {
         let level = self.level()?;
         let threads = self.threads.map_or_else(base::os::threads, |n| n as usize);
-        Ok(Options { threads, level, ..self.size.options(model, needed) })
+        Ok(Options { threads, level, ..self.device.options(self.size.options(model, needed)) })
     }
 }
 
@@ -245,8 +238,6 @@ mod tests {
         recipe: RecipeArgs,
         #[command(flatten)]
         engine: EngineArgs,
-        #[command(flatten)]
-        device: DeviceArgs,
     }
 
     fn flags(line: &str) -> Flags {
@@ -296,7 +287,7 @@ mod tests {
 
     #[test]
     fn a_device_is_a_size_and_a_share() {
-        let flags = |line| flags(line).device;
+        let flags = |line| flags(line).engine.device;
         assert_eq!((flags("").vram, flags("").residency), (None, None));
         let limited = flags("--device host --vram 24MiB --residency 60%");
         assert_eq!((limited.vram, limited.residency), (Some(24 << 20), Some(60)));

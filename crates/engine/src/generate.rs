@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 
 use base::{Refusal, Result};
 
-use crate::engine::{Engine, Seq, Wanted};
+use crate::running::{Engine, Seq, Wanted};
 use crate::sample::{Sampler, Sampling};
 
 /// What to generate.

@@ -2,18 +2,35 @@
 //! Gives: a running model: prefill in chunks, decode of several sequences, sampling, digests, statistics.
 //! Never: HTTP, terminals, files (the cache is opened by `weights`).
 //!
-//! The only crate that acts. The chunk loop, sequence slots and cancellation exist once, here, above
-//! [`host::HostExecutor`], which binds a program to memory and runs its steps.
+//! The only crate that acts. Passes, chunks, the expert cache, sequence slots and cancellation exist once,
+//! here, above [`executor::Executor`], which runs the steps of a program that [`bind`] bound to a device's
+//! memory.
 
-mod engine;
+#[cfg(test)]
+extern crate self as engine; // tests of the inside share helpers with those of the outside
+
+mod bind;
+mod events;
+mod executor;
+mod expert_cache;
 mod generate;
 mod host;
+mod options;
+mod prefill;
+mod run;
+mod running;
 pub mod sample;
 mod stats;
 mod tables;
+#[cfg(test)]
+mod tests;
 mod weight_source;
 
-pub use engine::{Engine, Observer, Options, Seq, Wanted};
+pub use events::{Events, Happened, What};
+pub use expert_cache::Residents;
 pub use generate::{Finish, GenerateOptions, Generated, generate};
-pub use stats::{KindStats, Stats};
+pub use options::{Checks, Options};
+pub use run::Observer;
+pub use running::{Engine, Seq, Wanted};
+pub use stats::{ExpertStats, KindStats, Stats};
 pub use weight_source::WeightSource;

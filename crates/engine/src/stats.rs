@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use ops::{Cost, Ran};
 
+use crate::events::Events;
+
 /// Steps of one op.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KindStats {
@@ -27,6 +29,48 @@ pub struct KindStats {
     pub simd: u64,
 }
 
+/// What the expert cache did. All 0 where experts are read in place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ExpertStats {
+    /// Experts that a decode step or short chunk needed and found in a slot.
+    pub hits: u64,
+    /// Experts that it had to load.
+    pub misses: u64,
+    /// Bytes of those loads.
+    pub demand_bytes: u64,
+    /// Passes of prefill through all layers.
+    pub passes: u64,
+    /// Experts that passes copied, whoever routed to them.
+    pub streamed: u64,
+    /// Bytes of those copies.
+    pub stream_bytes: u64,
+    /// Experts that passes did not copy because they were in a slot.
+    pub residents: u64,
+    /// Copies of all kinds.
+    pub copies: u64,
+    /// Steps' waits for copies that were not done yet.
+    pub waits: u64,
+    /// Experts that left their slot for another or for staging.
+    pub evictions: u64,
+    /// Most experts in slots at once.
+    pub peak_slots: u64,
+    /// Most staging slots in use at once.
+    pub peak_staging: u64,
+}
+
+impl ExpertStats {
+    /// Share of the experts needed by decode that were in a slot; 1 if none was needed.
+    pub fn hit_rate(&self) -> f64 {
+        let needed = self.hits + self.misses;
+        if needed == 0 { 1.0 } else { self.hits as f64 / needed as f64 }
+    }
+
+    /// Bytes copied to the device.
+    pub fn bytes(&self) -> u64 {
+        self.demand_bytes + self.stream_bytes
+    }
+}
+
 /// Statistics of an engine since the last reset.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Stats {
@@ -40,6 +84,14 @@ pub struct Stats {
     pub decode_tokens: u64,
     /// Time of all decode steps.
     pub decode: Duration,
+    /// The expert cache.
+    pub experts: ExpertStats,
+    /// Most rows of a step: what of the workspace was in use.
+    pub peak_rows: u64,
+    /// Most tokens in sequences at once: what of the states was in use.
+    pub peak_tokens: u64,
+    /// What happened to experts last; not cleared.
+    pub events: Events,
 }
 
 impl Stats {
@@ -49,6 +101,8 @@ impl Stats {
         }
         (self.prefill_tokens, self.decode_tokens) = (0, 0);
         (self.prefill, self.decode) = (Duration::ZERO, Duration::ZERO);
+        (self.peak_rows, self.peak_tokens) = (0, 0);
+        self.experts = ExpertStats::default();
     }
 
     /// Steps that the reference loops computed, and steps that SIMD did.

@@ -42,7 +42,7 @@ pub mod swiglu;
 pub use args::{Experts, HostArgs, Reads, Row, Writes};
 pub use exec::{HostExec, Level};
 pub use format::{Acts, KvFormat, WeightFormat, inverse_sqrt};
-pub use registry::{OpDesc, Ran};
+pub use registry::{ExpertRead, OpDesc, Ran};
 
 use base::Refusal;
 

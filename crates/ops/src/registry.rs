@@ -2,6 +2,7 @@
 
 use base::Refusal;
 
+use crate::linear::layout::Expert;
 use crate::{Cost, Dims, HostArgs, HostExec, Level, Op, Shapes};
 
 /// Which implementation computed a step.
@@ -94,4 +95,30 @@ registry! {
     Combine combine,
     Select select,
     Digest digest,
+}
+
+/// What a step reads of each expert that rows are routed to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ExpertRead {
+    /// Experts of the layer.
+    pub experts: usize,
+    /// Bytes of an expert's block.
+    pub block_bytes: usize,
+    /// Bytes of it that this step reads.
+    pub read_bytes: usize,
+    /// Which read operand is the list of offsets by expert (u32 `[experts + 1]`, written by `moe_group`).
+    pub offsets: usize,
+}
+
+impl OpDesc {
+    /// For ops that read the expert pointer table.
+    pub fn expert_read(&self) -> Option<ExpertRead> {
+        let (experts, layout, gate_up) = match self {
+            OpDesc::ExpertGateUp(d) => (d.experts, Expert::new(d.format, d.hidden, d.inter), true),
+            OpDesc::ExpertDown(d) => (d.experts, Expert::new(d.format, d.hidden, d.inter), false),
+            _ => return None,
+        };
+        let read = if gate_up { layout.gate_up } else { layout.down };
+        Some(ExpertRead { experts, block_bytes: layout.bytes(), read_bytes: read.bytes(), offsets: 2 })
+    }
 }

@@ -19,6 +19,8 @@ const STAGE_SHARE: usize = 4;
 pub struct Slots {
     /// Bytes of a slot: the largest expert block, a multiple of [`crate::ALIGN`].
     pub slot_bytes: usize,
+    /// Bytes of the largest expert block.
+    pub block_bytes: usize,
     /// Slots.
     pub count: usize,
     /// Experts of the model.
@@ -30,6 +32,12 @@ pub struct Slots {
 }
 
 impl Slots {
+    /// Bytes that a pass of prefill copies when `resident` experts are in slots that it leaves alone; exact
+    /// where all blocks are equal.
+    pub fn stream_bytes(&self, resident: usize) -> u64 {
+        (self.experts - resident) as u64 * self.block_bytes as u64
+    }
+
     /// Slots of the two staging regions: the tail of the pool. Both empty when every expert has a slot.
     pub fn stages(&self) -> [Range<usize>; 2] {
         let (start, middle) = (self.count - 2 * self.stage, self.count - self.stage);
@@ -40,6 +48,8 @@ impl Slots {
 /// What the model needs of slots.
 pub(crate) struct Pool {
     pub slot_bytes: usize,
+    /// Of the largest block.
+    pub block_bytes: usize,
     /// Of the model.
     pub experts: usize,
     /// Of the largest layer.
@@ -58,7 +68,7 @@ impl Pool {
         let large = || too_large("experts", format!("{experts} of {block_bytes} bytes"));
         let slot_bytes = aligned(block_bytes).ok_or_else(large)?;
         slot_bytes.checked_mul(experts).ok_or_else(large)?; // so that no smaller number overflows
-        Ok(Pool { slot_bytes, experts, layer_experts, minimum: experts.min(2 * layer_experts) })
+        Ok(Pool { slot_bytes, block_bytes, experts, layer_experts, minimum: experts.min(2 * layer_experts) })
     }
 
     pub fn bytes(&self, slots: usize) -> u64 {
@@ -162,6 +172,6 @@ fn share_carry(spare: u64, wish: &Carry) -> (usize, u64) {
 fn slots(pool: &Pool, count: usize) -> Slots {
     let group = (count / STAGE_SHARE / (2 * pool.layer_experts)).clamp(1, MOST_GROUP_LAYERS);
     let stage = if count == pool.experts { 0 } else { group * pool.layer_experts };
-    let Pool { slot_bytes, experts, .. } = *pool;
-    Slots { slot_bytes, count, experts, stage, group_layers: group }
+    let Pool { slot_bytes, block_bytes, experts, .. } = *pool;
+    Slots { slot_bytes, block_bytes, count, experts, stage, group_layers: group }
 }

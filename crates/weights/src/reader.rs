@@ -1,6 +1,7 @@
 //! Reading a cache: header check, mapping, sections by role and experts by id, content checks.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::Path;
 
 use arch::{Manifest, Role};
@@ -265,22 +266,31 @@ impl Cache {
         self.section_bytes(&self.header.sections[*at])
     }
 
-    /// The block of an expert, page-aligned in the file. Panics if there is no such expert.
+    /// Where in the file the block of an expert is, page-aligned. Panics if there is no such expert.
+    pub fn expert_range(&self, layer: LayerId, expert: ExpertId) -> Range<u64> {
+        let section = self.expert_section(layer);
+        let size = section.content.block_bytes().expect("checked with the header");
+        let start = u64::from(expert.0) * size;
+        assert!(start < section.bytes, "no expert {expert} in layer {layer} of {}", self.path().display());
+        section.offset + start..section.offset + start + size
+    }
+
+    /// The block of an expert. Panics if there is no such expert.
     pub fn expert(&self, layer: LayerId, expert: ExpertId) -> &[u8] {
-        let all = self.experts(layer);
-        let (section, _) = self.experts[&layer];
-        let size = self.header.sections[section].content.block_bytes().expect("checked with the header");
-        let start = expert.index() * size as usize;
-        assert!(start < all.len(), "no expert {expert} in layer {layer} of {}", self.path().display());
-        &all[start..][..size as usize]
+        let range = self.expert_range(layer, expert);
+        &self.map.bytes()[range.start as usize..range.end as usize]
+    }
+
+    fn expert_section(&self, layer: LayerId) -> &Section {
+        let at = self.experts.get(&layer);
+        let (section, _) =
+            at.unwrap_or_else(|| panic!("layer {layer} of {} has no experts", self.path().display()));
+        &self.header.sections[*section]
     }
 
     /// The blocks of all experts of a layer, contiguous. Panics if the layer has none.
     pub fn experts(&self, layer: LayerId) -> &[u8] {
-        let at = self.experts.get(&layer);
-        let (section, _) =
-            at.unwrap_or_else(|| panic!("layer {layer} of {} has no experts", self.path().display()));
-        self.section_bytes(&self.header.sections[*section])
+        self.section_bytes(self.expert_section(layer))
     }
 
     /// Bytes of the file.

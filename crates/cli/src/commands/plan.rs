@@ -38,10 +38,10 @@ pub fn run(args: PlanArgs) -> Result<()> {
     let recipe = args.recipe.recipe()?;
     let (name, model) = load::shapes(args.model.as_deref())?;
     let options = Options { sequences: args.parallel, ..args.size.options(&model, 0) };
+    let options = args.device.options(options);
     options.check(&model)?;
     let (program, manifest) = (arch::lower(&model, &recipe)?, Manifest::new(&model, &recipe));
-    let ask = args.device.ask(&options);
-    let plan = plan::plan(&program, &manifest, &ask)?;
+    let plan = plan::plan(&program, &manifest, &options.ask())?;
     let facts = Facts::new(name, &model, &recipe, &program, &manifest);
     if args.json {
         return put_json(&json!({

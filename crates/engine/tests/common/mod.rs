@@ -3,6 +3,7 @@
 #![allow(dead_code)] // each test binary that includes this file uses some of it
 
 use std::ops::ControlFlow;
+use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
 
@@ -56,11 +57,22 @@ impl Run {
 
 /// An engine on a committed fixture, its weights built into a folder that is removed again.
 pub fn fixture(name: &str, profile: Profile, options: Options) -> Engine {
-    let checkpoint = checkpoint::Checkpoint::open(&testdata::fixture(name)).unwrap();
+    open(name, &testdata::fixture(name), profile, options)
+}
+
+/// Likewise of any model folder; `name` is the cache's.
+pub fn open(name: &str, folder: &Path, profile: Profile, options: Options) -> Engine {
+    let (model, recipe, cache) = parts(name, folder, profile);
+    Engine::load(model, recipe, Box::new(cache), options).unwrap()
+}
+
+/// What an engine is loaded with.
+pub fn parts(name: &str, folder: &Path, profile: Profile) -> (arch::Model, arch::Recipe, weights::Cache) {
+    let checkpoint = checkpoint::Checkpoint::open(folder).unwrap();
     let model = arch::read(&checkpoint).unwrap();
     let recipe = profile.recipe();
     let cache = cache(&checkpoint, &model, &recipe, name);
-    Engine::load(model, recipe, Box::new(cache), options).unwrap()
+    (model, recipe, cache)
 }
 
 /// Pseudo-random token ids.

@@ -166,7 +166,7 @@ impl Answer {
         let (prefill, decode) = (self.stats.prefill.as_secs_f64(), self.stats.decode.as_secs_f64());
         let (reference_steps, simd_steps) = self.stats.implementations();
         let regions: Map<String, Value> =
-            engine.regions().map(|(name, bytes)| (name.to_string(), json!(bytes))).collect();
+            engine.plan().lines.iter().map(|line| (line.name.to_string(), json!(line.bytes))).collect();
         json!({
             "seconds": self.seconds,
             "prefill_tokens": self.stats.prefill_tokens,
