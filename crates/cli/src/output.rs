@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 pub use base::table::table;
 use base::{Bytes, WorldError};
+use engine::RegionUse;
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// Progress of one piece of work in bytes, on stderr: a bar on a terminal, else a line a second at most.
@@ -52,6 +53,15 @@ impl Progress {
             eprintln!("{}: {} in {seconds:.1} s", self.label, Bytes(self.total));
         }
     }
+}
+
+/// The regions of a device's memory and what of them was in use.
+pub fn memory(regions: &[RegionUse]) -> String {
+    let row = |r: &RegionUse| {
+        let share = 100.0 * r.peak_bytes as f64 / r.bytes.max(1) as f64;
+        vec![r.name.to_string(), Bytes(r.bytes).to_string(), format!("{share:.1} % in use at most")]
+    };
+    table(&regions.iter().map(row).collect::<Vec<_>>(), &[false, true, false])
 }
 
 /// Writes text to stdout at once. A closed pipe is an error that ends the program quietly.

@@ -1,7 +1,7 @@
 //! Flags that several commands share, and what follows from them.
 
 use anyhow::Result;
-use arch::{Model, Profile, Recipe, RoleClass};
+use arch::{Manifest, Model, Profile, Recipe, RoleClass};
 use base::Refusal;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -10,6 +10,8 @@ use ops::{Acts, KvFormat, Level, WeightFormat};
 
 /// Longest context that is set up without being asked for.
 const DEFAULT_CONTEXT: usize = 32_768;
+/// Least context that a small device is given without being asked for.
+const LEAST_CONTEXT: usize = 1024;
 /// Rows whose logits are computed at once.
 const HEAD_ROWS: usize = 32;
 
@@ -135,7 +137,7 @@ pub struct EngineArgs {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Engine")]
 pub struct SizeArgs {
-    /// Tokens of prompt and answer together [default: the model's, at most 32768]
+    /// Tokens of prompt and answer together [default: the model's, at most 32768 and what the device holds]
     #[arg(long, value_name = "N")]
     pub context: Option<usize>,
     /// Tokens of the prompt that are processed together
@@ -151,6 +153,26 @@ impl SizeArgs {
         let context = self.context.unwrap_or(usual);
         let chunk = (self.chunk as usize).min(context.max(1));
         Options { chunk, head_rows: HEAD_ROWS, ..Options::new(context) }
+    }
+
+    /// `options` with less context where nobody asked for this much and the device is too small for it.
+    pub fn fitted(
+        &self,
+        mut options: Options,
+        model: &Model,
+        recipe: &Recipe,
+        needed: usize,
+    ) -> Result<Options, Refusal> {
+        if self.context.is_some() || options.vram.is_none() {
+            return Ok(options);
+        }
+        let (program, manifest) = (arch::lower(model, recipe)?, Manifest::new(model, recipe));
+        let least = needed.max(LEAST_CONTEXT);
+        while options.context / 2 >= least && plan::plan(&program, &manifest, &options.ask()).is_err() {
+            options.context /= 2;
+        }
+        options.chunk = options.chunk.min(options.context);
+        Ok(options)
     }
 }
 
@@ -220,10 +242,12 @@ impl EngineArgs {
     }
 
     /// Options for `model`, at least `needed` tokens of context unless a context is given.
-    pub fn options(&self, model: &Model, needed: usize) -> Result<Options, Refusal> {
+    pub fn options(&self, model: &Model, recipe: &Recipe, needed: usize) -> Result<Options, Refusal> {
         let level = self.level()?;
         let threads = self.threads.map_or_else(base::os::threads, |n| n as usize);
-        Ok(Options { threads, level, ..self.device.options(self.size.options(model, needed)) })
+        let options = self.device.options(self.size.options(model, needed));
+        let options = Options { threads, level, ..options };
+        self.size.fitted(options, model, recipe, needed)
     }
 }
 

@@ -85,7 +85,9 @@ impl ExpertCache {
         stats.hits += resolved.hits as u64;
         stats.misses += resolved.misses as u64;
         stats.demand_bytes += bytes * loads.len() as u64;
-        stats.peak_slots = stats.peak_slots.max(self.directory.resident() as u64);
+        let resident = self.directory.resident() as u64;
+        stats.peak_slots = stats.peak_slots.max(resident);
+        stats.peak_used = stats.peak_used.max(resident);
         self.loads = loads;
     }
 
@@ -124,9 +126,11 @@ impl ExpertCache {
         stats.residents += residents as u64;
         stats.streamed += loads.len() as u64;
         stats.stream_bytes += bytes;
-        stats.peak_slots = stats.peak_slots.max(self.directory.resident() as u64);
-        let staged: usize = pass.staged.iter().map(Vec::len).sum();
-        stats.peak_staging = stats.peak_staging.max(staged as u64);
+        let resident = self.directory.resident() as u64;
+        let staged = pass.staged.iter().map(Vec::len).sum::<usize>() as u64;
+        stats.peak_slots = stats.peak_slots.max(resident);
+        stats.peak_staging = stats.peak_staging.max(staged);
+        stats.peak_used = stats.peak_used.max(resident + staged);
         self.loads = loads;
     }
 

@@ -24,6 +24,7 @@ mod stats;
 mod tables;
 #[cfg(test)]
 mod tests;
+mod usage;
 mod weight_source;
 
 pub use events::{Events, Happened, What};
@@ -33,4 +34,5 @@ pub use options::{Checks, Options};
 pub use run::Observer;
 pub use running::{Engine, Seq, Wanted};
 pub use stats::{ExpertStats, KindStats, Stats};
+pub use usage::RegionUse;
 pub use weight_source::WeightSource;

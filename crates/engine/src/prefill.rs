@@ -188,6 +188,8 @@ impl Engine {
 
 /// Brings what lives across a boundary back from the carry of a chunk, or puts it there.
 fn carry(executor: &mut dyn Executor, boundary: usize, chunk: usize, rows: usize, back: bool) {
+    let stats = executor.stats_mut();
+    stats.peak_carried = stats.peak_carried.max(chunk as u64 + 1);
     let binding = executor.binding();
     for (buffer, place) in binding.carried(&binding.boundaries[boundary], chunk, rows) {
         let (from, to) = if back { (place, buffer) } else { (buffer, place) };

@@ -289,9 +289,10 @@ impl Engine {
     pub(crate) fn advance(&mut self, seq: Seq, count: usize) {
         self.sequences[seq.0 as usize].len += count;
         let used = self.sequences.iter().filter(|s| s.used);
-        let tokens: usize = used.map(|s| s.len).sum();
+        let (count, tokens) = used.fold((0, 0), |(count, tokens), s| (count + 1, tokens + s.len as u64));
         let stats = self.executor.stats_mut();
-        stats.peak_tokens = stats.peak_tokens.max(tokens as u64);
+        stats.peak_tokens = stats.peak_tokens.max(tokens);
+        stats.peak_sequences = stats.peak_sequences.max(count);
     }
 
     /// The head for the rows `heads` of `self.rows`, in blocks.

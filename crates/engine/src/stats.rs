@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use ops::{Cost, Ran};
+use serde::Serialize;
 
 use crate::events::Events;
 
@@ -30,7 +31,7 @@ pub struct KindStats {
 }
 
 /// What the expert cache did. All 0 where experts are read in place.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct ExpertStats {
     /// Experts that a decode step or short chunk needed and found in a slot.
     pub hits: u64,
@@ -56,6 +57,8 @@ pub struct ExpertStats {
     pub peak_slots: u64,
     /// Most staging slots in use at once.
     pub peak_staging: u64,
+    /// Most slots in use at once, for either.
+    pub peak_used: u64,
 }
 
 impl ExpertStats {
@@ -90,6 +93,10 @@ pub struct Stats {
     pub peak_rows: u64,
     /// Most tokens in sequences at once: what of the states was in use.
     pub peak_tokens: u64,
+    /// Most sequences at once.
+    pub peak_sequences: u64,
+    /// Most chunks of a pass that were carried from layer group to layer group.
+    pub peak_carried: u64,
     /// What happened to experts last; not cleared.
     pub events: Events,
 }
@@ -101,7 +108,7 @@ impl Stats {
         }
         (self.prefill_tokens, self.decode_tokens) = (0, 0);
         (self.prefill, self.decode) = (Duration::ZERO, Duration::ZERO);
-        (self.peak_rows, self.peak_tokens) = (0, 0);
+        (self.peak_rows, self.peak_tokens, self.peak_sequences, self.peak_carried) = (0, 0, 0, 0);
         self.experts = ExpertStats::default();
     }
 

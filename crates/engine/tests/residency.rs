@@ -66,6 +66,7 @@ fn matrix(name: &str, folder: &Path) {
                 assert_eq!(run.token_ids, host.token_ids, "{row}");
                 assert_eq!(run.digest, host.digest, "{row}");
                 check_counters(&engine, &run, before, &row);
+                check_usage(&engine, &row);
                 if time == 0 {
                     of_way.push((device, run.stats.experts));
                 }
@@ -96,6 +97,18 @@ fn check_counters(engine: &Engine, run: &Run, before: Residents, row: &str) {
         assert_eq!(stats.evictions, 0, "{row}");
         assert!(before.all == 0 || stats.copies == (slots.experts - before.all) as u64, "{row}: {stats:?}");
     }
+}
+
+/// No region was used beyond its bytes, and what a conversation needs was in use.
+fn check_usage(engine: &Engine, row: &str) {
+    let usage = engine.usage();
+    for region in &usage {
+        assert!(region.peak_bytes <= region.bytes, "{row}: {region:?}");
+    }
+    let all: u64 = usage.iter().map(|r| r.bytes).sum();
+    assert_eq!(Some(all), engine.plan().capacity, "{row}");
+    let used = |name: &str| usage.iter().find(|r| r.name == name).map_or(0, |r| r.peak_bytes);
+    assert!(["weights", "io", "state", "workspace", "slots"].iter().all(|name| used(name) > 0), "{row}");
 }
 
 /// Less memory costs more bytes and misses.

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 
 use base::hash::Digest;
 use base::{Refusal, Result};
-use engine::{Engine, KindStats, Stats, Wanted};
+use engine::{Engine, ExpertStats, KindStats, RegionUse, Stats, Wanted};
 use serde::Serialize;
 use text::Tokenizer;
 
@@ -100,10 +100,16 @@ pub struct Bench {
     pub prefill_tok_s: f64,
     /// Tokens per second of decode.
     pub decode_tok_s: f64,
-    /// Share of expert reads that were served without a copy. The host reads the mapped cache: always 1.
+    /// Share of the experts that decode needed and found on the device; 1 where they are read in place.
     pub hit_rate: f64,
-    /// Share of expert bytes that are where they are computed. Likewise.
+    /// Share of the experts that were on the device at the end; likewise.
     pub resident_fraction: f64,
+    /// Share of the experts that have room there; likewise.
+    pub slot_fraction: f64,
+    /// Bytes of the device, if it has a limit.
+    pub vram: Option<u64>,
+    /// The regions of its memory, and what of them was in use.
+    pub memory: Vec<RegionUse>,
     /// Bytes read by the decode steps that read weights (their activations are in it; they are small).
     pub bytes_moved: u64,
     /// The same per second of decode, GB/s.
@@ -137,6 +143,8 @@ pub struct Phase {
     pub reference_steps: u64,
     /// Steps of SIMD.
     pub simd_steps: u64,
+    /// What was copied to the device.
+    pub experts: ExpertStats,
     /// Kinds of steps, the most expensive first.
     pub steps: Vec<StepKind>,
 }
@@ -170,7 +178,7 @@ impl Phase {
         let mut steps: Vec<StepKind> = stats.kinds.iter().filter(|k| k.runs > 0).map(kind).collect();
         steps.sort_by(|a, b| b.share.total_cmp(&a.share));
         let (reference_steps, simd_steps) = stats.implementations();
-        Phase { tokens, seconds, reference_steps, simd_steps, steps }
+        Phase { tokens, seconds, reference_steps, simd_steps, experts: stats.experts, steps }
     }
 }
 
@@ -184,7 +192,9 @@ pub fn run(
 ) -> Result<Bench> {
     let warm_up = &prompt.ids[..prompt.ids.len().min(engine.options().chunk)];
     measure(engine, warm_up, WARM_UP_TOKENS.min(decode), cancel)?;
-    let (prefill, decode) = measure(engine, &prompt.ids, decode, cancel)?;
+    let Measured { prefill, decode, memory } = measure(engine, &prompt.ids, decode, cancel)?;
+    let slots = engine.plan().slots.zip(engine.residents());
+    let resident_fraction = slots.map_or(1.0, |(slots, now)| now.all as f64 / slots.experts as f64);
     let recipe = engine.recipe();
     let rate = |amount: f64, seconds: f64| if seconds > 0.0 { amount / seconds } else { 0.0 };
     // Steps on states are not in the totals: they read no weights.
@@ -202,8 +212,11 @@ pub fn run(
         threads: engine.options().threads,
         prefill_tok_s: rate(prefill.tokens as f64, prefill.seconds),
         decode_tok_s: rate(decode.tokens as f64, decode.seconds),
-        hit_rate: 1.0,
-        resident_fraction: 1.0,
+        hit_rate: decode.experts.hit_rate(),
+        resident_fraction,
+        slot_fraction: engine.plan().resident_fraction(),
+        vram: engine.options().vram,
+        memory,
         bytes_moved,
         read_gb_s: rate(bytes_moved as f64 / 1e9, decode.seconds),
         machine_read_gb_s: machine.read_gb_s,
@@ -217,14 +230,14 @@ pub fn run(
     })
 }
 
-type Measured = (Stats, u64, f64);
+/// Statistics, tokens and seconds of each phase, and what of the memory was in use.
+struct Measured {
+    prefill: (Stats, u64, f64),
+    decode: (Stats, u64, f64),
+    memory: Vec<RegionUse>,
+}
 
-fn measure(
-    engine: &mut Engine,
-    prompt: &[u32],
-    decode: usize,
-    cancel: &AtomicBool,
-) -> Result<(Measured, Measured)> {
+fn measure(engine: &mut Engine, prompt: &[u32], decode: usize, cancel: &AtomicBool) -> Result<Measured> {
     let seq = engine.begin()?;
     let mut next = 0;
     engine.reset_stats();
@@ -232,7 +245,7 @@ fn measure(
         next = argmax(row);
         Ok(())
     });
-    let prefill = taken(engine);
+    let (prefill, mut memory) = taken(engine);
     let mut decoded = filled;
     for _ in 0..decode {
         if decoded.is_err() {
@@ -244,19 +257,23 @@ fn measure(
             Ok(())
         });
     }
-    let step = taken(engine);
+    let (step, of_decode) = taken(engine);
     engine.end(seq);
     decoded?;
+    for (all, decode) in memory.iter_mut().zip(of_decode) {
+        all.peak_bytes = all.peak_bytes.max(decode.peak_bytes);
+    }
     let prefill_seconds = prefill.prefill.as_secs_f64();
     let decode_seconds = step.decode.as_secs_f64();
     let (prefilled, decoded) = (prefill.prefill_tokens, step.decode_tokens);
-    Ok(((prefill, prefilled, prefill_seconds), (step, decoded, decode_seconds)))
+    let (prefill, decode) = ((prefill, prefilled, prefill_seconds), (step, decoded, decode_seconds));
+    Ok(Measured { prefill, decode, memory })
 }
 
-fn taken(engine: &mut Engine) -> Stats {
-    let stats = engine.stats().clone();
+fn taken(engine: &mut Engine) -> (Stats, Vec<RegionUse>) {
+    let taken = (engine.stats().clone(), engine.usage());
     engine.reset_stats();
-    stats
+    taken
 }
 
 #[cfg(test)]

@@ -1,12 +1,13 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
+use base::Bytes;
 use clap::Args;
 use eval::bench::{self, Bench, Machine, Phase, Prompt};
 
 use crate::interrupt;
 use crate::load::Opened;
-use crate::output::{put, put_json, table};
+use crate::output::{memory, put, put_json, table};
 use crate::settings::{EngineArgs, RecipeArgs};
 
 /// Measures prefill and decode, and what the machine could do
@@ -42,7 +43,7 @@ pub fn run(args: BenchArgs) -> Result<()> {
     let tokenizer = opened.optional_tokenizer()?;
     let (count, decode) = (args.prompt as usize, args.decode as usize);
     let prompt = Prompt::new(tokenizer.as_ref(), args.text.as_deref(), count, opened.model.vocab)?;
-    let options = args.engine.options(&opened.model, count + decode)?;
+    let options = args.engine.options(&opened.model, &recipe, count + decode)?;
     let working = interrupt::working();
     let mut engine = opened.engine(recipe, options, working.flag())?;
     let machine = Machine::measure(options.threads, options.level);
@@ -71,6 +72,19 @@ fn text(b: &Bench) -> String {
         b.read_gb_s,
         b.machine_read_gb_s,
     );
+    if let Some(vram) = b.vram {
+        text += &format!(
+            "device of {}: {:.1} % of the experts there, hit rate {:.1} %; copied {} in prefill, {} in decode \
+             ({:.2} GB/s)\n\n{}",
+            Bytes(vram),
+            100.0 * b.resident_fraction,
+            100.0 * b.hit_rate,
+            Bytes(b.prefill.experts.bytes()),
+            Bytes(b.decode.experts.bytes()),
+            b.decode.experts.bytes() as f64 / 1e9 / b.decode.seconds.max(1e-9),
+            memory(&b.memory),
+        );
+    }
     for (name, phase) in [("prefill", &b.prefill), ("decode", &b.decode)] {
         text += &format!("\n{name}\n{}", steps(phase));
     }

@@ -44,7 +44,7 @@ pub fn run(args: CompareArgs) -> Result<()> {
     let tokenizer = if reference.needs_tokenizer() { Some(opened.tokenizer()?) } else { None };
     let mut engine_args = args.engine.clone();
     engine_args.size.context = engine_args.size.context.or(Some(reference.context()));
-    let options = engine_args.options(&opened.model, 0)?;
+    let options = engine_args.options(&opened.model, &recipe, 0)?;
     let working = interrupt::working();
     let mut engine = opened.engine(recipe, options, working.flag())?;
     let told = &mut |what: &str| note(what);

@@ -38,7 +38,7 @@ pub fn run(args: PlanArgs) -> Result<()> {
     let recipe = args.recipe.recipe()?;
     let (name, model) = load::shapes(args.model.as_deref())?;
     let options = Options { sequences: args.parallel, ..args.size.options(&model, 0) };
-    let options = args.device.options(options);
+    let options = args.size.fitted(args.device.options(options), &model, &recipe, 0)?;
     options.check(&model)?;
     let (program, manifest) = (arch::lower(&model, &recipe)?, Manifest::new(&model, &recipe));
     let plan = plan::plan(&program, &manifest, &options.ask())?;

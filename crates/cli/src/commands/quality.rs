@@ -70,7 +70,7 @@ fn model(args: &QualityArgs, name: &str, windows: Windows) -> Result<String> {
     let tokenizer = opened.tokenizer()?;
     let mut engine_args = args.engine.clone();
     engine_args.size.context = engine_args.size.context.or(Some(windows.tokens));
-    let options = engine_args.options(&opened.model, 0)?;
+    let options = engine_args.options(&opened.model, &Profile::Reference.recipe(), 0)?;
     let working = interrupt::working();
     let reference = Variant { name: "reference".into(), recipe: Profile::Reference.recipe() };
     let mut rows = Vec::new();

@@ -2,6 +2,7 @@
 
 mod answers;
 mod chores;
+mod devices;
 mod faults;
 mod identity;
 mod krasis;

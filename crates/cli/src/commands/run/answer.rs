@@ -5,15 +5,16 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use anyhow::Result;
-use base::{Refusal, WorldError};
-use engine::{Engine, GenerateOptions, Seq, Stats};
-use serde_json::{Map, Value, json};
+use base::{Bytes, Refusal, WorldError};
+use engine::{Engine, ExpertStats, GenerateOptions, Seq, Stats};
+use serde_json::{Value, json};
 use text::chat::{Message, Tool};
 use text::pipeline::{self, FinishReason, Output};
 use text::tools::{Event, ToolCall};
 use text::{Conversation, Tokenizer};
 
 use super::RunArgs;
+use crate::output::memory;
 
 /// Tokens of an answer that is not limited.
 const USUAL_TOKENS: usize = 1024;
@@ -165,8 +166,6 @@ impl Answer {
     fn stats_json(&self, engine: &Engine) -> Value {
         let (prefill, decode) = (self.stats.prefill.as_secs_f64(), self.stats.decode.as_secs_f64());
         let (reference_steps, simd_steps) = self.stats.implementations();
-        let regions: Map<String, Value> =
-            engine.plan().lines.iter().map(|line| (line.name.to_string(), json!(line.bytes))).collect();
         json!({
             "seconds": self.seconds,
             "prefill_tokens": self.stats.prefill_tokens,
@@ -184,7 +183,10 @@ impl Answer {
             "chunk": engine.options().chunk,
             "recipe": engine.recipe().to_string(),
             "arithmetic_version": base::ARITHMETIC_VERSION,
-            "memory_bytes": regions,
+            "vram": engine.options().vram,
+            "experts": self.stats.experts,
+            "hit_rate": self.stats.experts.hit_rate(),
+            "memory": engine.usage(),
         })
     }
 
@@ -208,6 +210,10 @@ impl Answer {
             options.level.name(),
             options.threads,
         );
+        if let (Some(vram), Some(now)) = (options.vram, engine.residents()) {
+            text += &experts_text(&stats.experts, vram, now.all);
+            text += &memory(&engine.usage());
+        }
         let nanos: u64 = stats.kinds.iter().map(|k| k.nanos).sum();
         let mut kinds: Vec<_> = stats.kinds.iter().filter(|k| k.runs > 0).collect();
         kinds.sort_by_key(|k| std::cmp::Reverse(k.nanos));
@@ -224,6 +230,24 @@ impl Answer {
         }
         text
     }
+}
+
+/// What the expert cache of a device did.
+fn experts_text(experts: &ExpertStats, vram: u64, resident: usize) -> String {
+    format!(
+        "device of {}: {resident} experts there; {} hits, {} misses ({:.1} %), {} loaded on demand; {} passes \
+         streamed {}, {} residents not copied; {} waits, {} evictions\n",
+        Bytes(vram),
+        experts.hits,
+        experts.misses,
+        100.0 * experts.hit_rate(),
+        Bytes(experts.demand_bytes),
+        experts.passes,
+        Bytes(experts.stream_bytes),
+        experts.residents,
+        experts.waits,
+        experts.evictions,
+    )
 }
 
 fn rate(tokens: u64, seconds: f64) -> f64 {

@@ -29,12 +29,13 @@ struct Chat<'a> {
 }
 
 pub fn run(args: &RunArgs, opened: &Opened, tools: Option<Vec<Tool>>) -> Result<()> {
-    let options = args.engine.options(&opened.model, 0)?;
+    let recipe = args.recipe.recipe()?;
+    let options = args.engine.options(&opened.model, &recipe, 0)?;
     let generate = generate_options(args, 1);
     generate.sampling.check(opened.model.vocab)?;
     let tokenizer = opened.tokenizer()?;
     let working = interrupt::working();
-    let mut engine = opened.engine(args.recipe.recipe()?, options, working.flag())?;
+    let mut engine = opened.engine(recipe, options, working.flag())?;
     drop(working);
     engine.set_digest(args.digest);
     let system = args.system.as_ref().map(|s| Message::text("system", s));

@@ -18,12 +18,13 @@ pub fn run(args: &RunArgs, opened: &Opened, tools: Option<Vec<Tool>>, text: Stri
         let messages = conversation(args, text);
         Prompt::chat(&tokenizer, &messages, tools.as_deref(), thinking(args, opened), &args.stop)?
     };
-    let options = args.engine.options(&opened.model, 0)?;
+    let recipe = args.recipe.recipe()?;
+    let options = args.engine.options(&opened.model, &recipe, 0)?;
     let max_tokens = prompt.room(args.max_tokens, options.context)?;
     let generate = generate_options(args, max_tokens);
     generate.sampling.check(opened.model.vocab)?;
     let working = interrupt::working();
-    let mut engine = opened.engine(args.recipe.recipe()?, options, working.flag())?;
+    let mut engine = opened.engine(recipe, options, working.flag())?;
     engine.set_digest(args.digest);
     let seq = engine.begin()?;
     let mut stream = Stream { silent: args.json, ..Stream::default() };
