@@ -97,6 +97,8 @@ impl ExpertCache {
         let stream = Stream::begin(&mut self.directory, self.slots.stage, &mut evicted);
         for (key, slot) in evicted {
             self.evict(executor, key, slot);
+            // No copy follows at once that would overwrite it.
+            executor.poison(slot);
         }
         executor.stats_mut().experts.passes += 1;
         Pass { stream, staged: [Vec::new(), Vec::new()] }
@@ -118,7 +120,6 @@ impl ExpertCache {
         let mut bytes = 0;
         for load in &loads {
             bytes += executor.block_bytes(load.key.layer) as u64;
-            executor.poison(load.slot);
             self.copy(executor, load);
         }
         pass.staged[region].extend(loads.iter().filter(|l| pass.stream.is_staging(l.slot)));
@@ -201,7 +202,6 @@ impl ExpertCache {
     fn evict(&mut self, executor: &mut dyn Executor, key: Key, slot: SlotId) {
         self.copying[slot.index()] = None;
         executor.point(key.layer, key.expert, None);
-        executor.poison(slot);
         let stats = executor.stats_mut();
         stats.experts.evictions += 1;
         stats.events.push(What::Evict, Some(key.layer), Some(key.expert), Some(slot));

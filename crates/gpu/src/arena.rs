@@ -86,7 +86,10 @@ impl Arena {
             return Err(WorldError::Memory {
                 what: "the arena".into(),
                 needed: Bytes(total as u64).to_string(),
-                available: "less".into(),
+                available: match base::os::available_memory_bytes() {
+                    Some(bytes) => Bytes(bytes).to_string(),
+                    None => "less".into(),
+                },
             });
         };
         Ok(Arena { base, layout, regions: placed })

@@ -74,8 +74,8 @@ fn text(b: &Bench) -> String {
     );
     if let Some(vram) = b.vram {
         text += &format!(
-            "device of {}: {:.1} % of the experts there, hit rate {:.1} %; copied {} in prefill, {} in decode \
-             ({:.2} GB/s)\n\n{}",
+            "device of {}: {:.1} % of the experts there, hit rate {:.1} %; copied {} in prefill, \
+             {} in decode ({:.2} GB/s)\n\n{}",
             Bytes(vram),
             100.0 * b.resident_fraction,
             100.0 * b.hit_rate,

@@ -235,8 +235,8 @@ impl Answer {
 /// What the expert cache of a device did.
 fn experts_text(experts: &ExpertStats, vram: u64, resident: usize) -> String {
     format!(
-        "device of {}: {resident} experts there; {} hits, {} misses ({:.1} %), {} loaded on demand; {} passes \
-         streamed {}, {} residents not copied; {} waits, {} evictions\n",
+        "device of {}: {resident} experts there; {} hits, {} misses ({:.1} %), {} loaded on demand; \
+         {} passes streamed {}, {} residents not copied; {} waits, {} evictions\n",
         Bytes(vram),
         experts.hits,
         experts.misses,
