@@ -79,6 +79,31 @@ fn qwen3_moe_small() {
     matrix("qwen3_moe", arch::Profile::Small);
 }
 
+/// Six-bit keys and values, which no profile has.
+#[test]
+fn qwen3_moe_k6v6() {
+    let (model, mut recipe, _) =
+        common::parts("qwen3_moe", &testdata::fixture("qwen3_moe"), arch::Profile::Default);
+    recipe.kv = "k6v6".parse().unwrap();
+    let prompt = prompt(330, 512, 11);
+    let run = |level, way: Way| {
+        let (_, _, cache) =
+            common::parts("qwen3_moe", &testdata::fixture("qwen3_moe"), arch::Profile::Default);
+        let options = way.options(options(level, 2));
+        let mut engine =
+            engine::Engine::load(model.clone(), recipe.clone(), Box::new(cache), options).unwrap();
+        let run = common::run(&mut engine, &prompt, way, 4);
+        run.assert_implementation(level);
+        run.digest
+    };
+    let first = run(Level::Scalar, Way::Chunks(512));
+    for level in Level::available().filter(|l| *l > Level::Scalar) {
+        for way in ways() {
+            assert_eq!(run(level, way), first, "{level:?} {way:?}");
+        }
+    }
+}
+
 /// A sequence that shares its steps with others gives the bits it gives alone.
 #[test]
 fn a_batch_changes_nobody() {

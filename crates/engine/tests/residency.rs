@@ -76,6 +76,23 @@ fn matrix(name: &str, folder: &Path) {
     }
 }
 
+/// The reference loops on devices.
+#[test]
+fn the_reference_gives_the_same_bits_on_any_device() {
+    for name in ["qwen3_moe", "qwen3_next"] {
+        let scalar = Options { level: Level::Scalar, ..Way::Chunks(64).options(options(1)) };
+        let prompt = prompt(330, 512, 11);
+        let host = fixture(name, Profile::Default, Options::new(400));
+        let host = common::run(&mut { host }, &prompt, Way::Chunks(512), 2);
+        let fixture = |options| fixture(name, Profile::Default, options);
+        for (device, options) in devices(&fixture, scalar) {
+            let run = common::run(&mut fixture(options), &prompt, Way::Chunks(64), 2);
+            run.assert_implementation(Level::Scalar);
+            assert_eq!(run.digest, host.digest, "{name} {device}");
+        }
+    }
+}
+
 /// Bytes are those of whole blocks, and passes copied all that was not there.
 fn check_counters(engine: &Engine, run: &Run, before: Residents, row: &str) {
     let (stats, slots) = (&run.stats.experts, engine.plan().slots.unwrap());
