@@ -121,7 +121,7 @@ fn buffers_are_written_before_they_are_read_and_shapes_fit() {
 fn synthetic(fixture: &str, version: u32, names: &crate::families::Names) -> base::Result<Model> {
     let path = testdata::fixture(fixture).join("config.json");
     let mut value = serde_json::Value::Object(checkpoint::json::read_object(&path, 1 << 20).unwrap());
-    value["krasis_synth"] = serde_json::json!({"version": version, "seed": 5, "shape": "small"});
+    value["krasis_synth"] = serde_json::json!({"version": version, "seed": 5});
     crate::families::read_config(&checkpoint::Config::from_value(&path, value).unwrap(), names)
 }
 

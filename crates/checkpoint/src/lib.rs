@@ -17,8 +17,8 @@ pub use folder::{Checkpoint, eos_ids, synthetic_with_tensors};
 pub use rope::{Rope, RopeScaling};
 pub use safetensors::TensorInfo;
 
-/// Key of config.json that makes a folder one of a synthetic model: it has no tensors, only a weight cache that
-/// `krasis synth` wrote.
+/// Key of config.json that makes a folder one of a synthetic model: it has no tensors, only a weight cache
+/// that `krasis synth` wrote.
 pub const SYNTHETIC: &str = "krasis_synth";
 /// Version of the rule by which such weights are made up, in that section: raised whenever the same shape and
 /// seed give other bytes.

@@ -50,8 +50,8 @@ impl Options {
         Options { threads, ..Options::default() }
     }
 
-    /// For content that is made faster than the disk takes it: nothing waits for the disk before the end, and an
-    /// interrupted build starts anew.
+    /// For content that is made faster than the disk takes it: nothing waits for the disk before the end, and
+    /// an interrupted build starts anew.
     pub fn in_one_go(threads: usize) -> Self {
         Options { threads, batch_bytes: u64::MAX, batch_time: Duration::MAX }
     }
@@ -108,8 +108,8 @@ fn valid(path: &Path, key: &Key, manifest: &Manifest) -> Result<Option<Cache>> {
 
 /// Builds the cache of `checkpoint` under `recipe` at `path`, unless it is there. Bytes do not depend on
 /// threads or interruptions. Errors: a fault of the checkpoint (tensor, shape, number not finite), the disk
-/// (too little space is found out first), [`Refusal::Cancelled`]; a synthetic model has nothing to build from.
-/// After an error or a kill, the next build goes on where this one was.
+/// (too little space is found out first), [`Refusal::Cancelled`]; a synthetic model has nothing to build
+/// from. After an error or a kill, the next build goes on where this one was.
 pub fn build(
     checkpoint: &Checkpoint,
     manifest: &Manifest,
@@ -120,15 +120,17 @@ pub fn build(
     cancel: &AtomicBool,
 ) -> Result<()> {
     if checkpoint.is_synthetic() {
-        return Err(Refusal::NotFound {
-            what: "the weights of a synthetic model".into(),
-            value: format!("{}, formats {}", path.display(), recipe.weight_key()),
-            hint: "they are in no checkpoint: `krasis synth` with the flags of this model writes them".into(),
-        }
-        .into());
+        return Err(without_cache(recipe, path).into());
     }
     let (reader, key) = (Reader::new(checkpoint, manifest)?, Key::of(checkpoint, recipe));
     build_from(&reader, key, manifest, path, options, progress, cancel)
+}
+
+/// The refusal to build a synthetic model's cache.
+fn without_cache(recipe: &Recipe, path: &Path) -> Refusal {
+    let what = format!("a synthetic model with the formats {}", recipe.weight_key());
+    let why = format!("its weights are in no checkpoint, and there is no cache {}", path.display());
+    Refusal::unsupported(what, why, "`krasis synth` with the flags of this model writes one")
 }
 
 /// [`build`] from whatever makes the content that `key` stands for.

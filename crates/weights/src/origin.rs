@@ -21,8 +21,8 @@ pub trait Origin: Sync {
     /// Memory that one thread keeps from one expert to the next.
     type Room;
 
-    /// Rows `rows` of a dense entry (of a packed matrix: whole row tiles, the last perhaps short) as pieces of
-    /// its section that together are all of those rows. Errors: what it is made from can't be used.
+    /// Rows `rows` of a dense entry (of a packed matrix: whole row tiles, the last perhaps short) as pieces
+    /// of its section that together are all of those rows. Errors: what it is made from can't be used.
     fn dense(&self, entry: &Entry, rows: Range<usize>) -> Result<Vec<Piece>>;
     /// Memory for the experts of a layer.
     fn room(&self, layer: &ExpertLayer) -> Self::Room;

@@ -270,7 +270,7 @@ fn synthetic(config: &Config, names: &Names) -> Result<bool> {
         let hint = "make it again with `krasis synth`";
         return Err(Refusal::value(synth.field("version"), version, format!("version {known}"), hint).into());
     }
-    synth.ignore(&["seed", "shape"]);
+    synth.ignore(&["seed"]);
     if let Some(tensor) = names.tensors.first() {
         return Err(checkpoint::synthetic_with_tensors(config.path(), tensor));
     }

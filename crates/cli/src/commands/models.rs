@@ -2,7 +2,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use arch::{Manifest, Profile};
-use base::{Bytes, WorldError};
+use base::{Bytes, Refusal, WorldError};
 use checkpoint::Checkpoint;
 use clap::Args;
 use serde::Serialize;
@@ -89,9 +89,30 @@ fn subfolders(under: &Path) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
+/// Bytes of all tensors; of a synthetic model, of its caches. Errors: the caches can't be listed; a synthetic
+/// model has none.
+fn bytes(checkpoint: &Checkpoint) -> Result<u64> {
+    if !checkpoint.is_synthetic() {
+        return Ok(checkpoint.total_bytes());
+    }
+    let source = checkpoint.identity();
+    let is_its = |c: &weights::Listed| matches!(&c.state, Ok(Some(d)) if d.key.source == source);
+    let its: Vec<_> = weights::store::list(&home::home()?)?.into_iter().filter(is_its).collect();
+    if its.is_empty() {
+        let hint = "`krasis synth` with the flags of this model writes one".into();
+        let value = checkpoint.folder().display().to_string();
+        return Err(Refusal::NotFound { what: "a cache of the synthetic model".into(), value, hint }.into());
+    }
+    Ok(its.iter().map(|c| c.disk_bytes).sum())
+}
+
 fn describe(under: &Path, path: PathBuf) -> Listed {
     let name = path.strip_prefix(under).unwrap_or(&path).display().to_string();
-    let read = Checkpoint::open(&path).and_then(|c| Ok((c.total_bytes(), arch::read(&c)?)));
+    let read = || -> Result<_> {
+        let checkpoint = Checkpoint::open(&path)?;
+        Ok((bytes(&checkpoint)?, arch::read(&checkpoint)?))
+    };
+    let read = read();
     match read {
         Ok((bytes, model)) => {
             let manifest = Manifest::new(&model, &Profile::Default.recipe());

@@ -74,6 +74,60 @@ fn a_synthetic_model_can_be_benched() {
 }
 
 #[test]
+fn a_model_made_up_in_a_cache_is_planned_as_a_real_one_and_never_rebuilt() {
+    let home = tempfile::tempdir().unwrap();
+    let krasis = |args: &[&str]| krasis_in(home.path(), args);
+    let synth = |more: &[&str]| {
+        let cuts = "qwen3-30b-a3b --layers 2 --num-experts 8 --top-k 2 --hidden 256 --inter 128 --vocab 2048";
+        krasis(&[&["synth"], &cuts.split(' ').collect::<Vec<_>>()[..], more].concat())
+    };
+    let made = synth(&["--json"]).json();
+    assert_eq!((&made["written"], &made["routing"]["layers"]), (&json!(true), &json!(2)));
+    assert_eq!(made["routing"]["lru"].as_array().unwrap().len(), 4);
+    assert_eq!(made["routing"]["lru"][0]["target"], json!(null), "no targets for 8 experts");
+    let again = synth(&[]);
+    assert!(again.out.contains("it was there") && again.out.contains("in proportion to 8"), "{}", again.out);
+    let name = "synth-qwen3-30b-a3b-2-layers-8-experts";
+    assert!(made["folder"].as_str().unwrap().ends_with(&format!("models/{name}")));
+    assert_eq!(krasis(&["cache", "verify"]).out.matches(": whole").count(), 1);
+    let listed = krasis(&["models", "--json"]).json();
+    assert_eq!((&listed[1]["name"], &listed[1]["problem"]), (&json!(name), &json!(null)));
+    assert!(listed[1]["bytes"].as_u64().unwrap() > 1_000_000);
+    let bench = |more: &[&str]| {
+        krasis(&[&["bench", name, "--prompt", "9", "--decode", "2", "--json"], more].concat())
+    };
+    assert_eq!(bench(&[]).json()["family"], "qwen3_moe");
+    bench(&["--profile", "small"]).failed(3, &["synthetic", "attention=h4", "krasis synth"]);
+    assert_eq!(synth(&["--profile", "small", "--json"]).json()["folder"], made["folder"]);
+    assert_eq!(bench(&["--profile", "small"]).json()["profile"], "small");
+    synth(&["--seed", "1"]).failed(3, &["out", "same model's"]);
+    krasis(&["run", name, "hello"]).failed(1, &["tokenizer.json"]);
+
+    let folder = home.path().join("models").join(name);
+    std::fs::write(folder.join("model.safetensors"), b"tensors").unwrap();
+    bench(&[]).failed(3, &["krasis_synth", "model.safetensors"]);
+    std::fs::remove_file(folder.join("model.safetensors")).unwrap();
+    assert_eq!(krasis(&["cache", "rm", "--all"]).code, Some(0));
+    bench(&[]).failed(3, &["synthetic", "krasis synth"]);
+    assert!(krasis(&["models", "--json"]).json()[1]["problem"].as_str().unwrap().contains("krasis synth"));
+    let args = ["synth", "--checkpoint", "qwen3-30b-a3b"];
+    krasis(&args).failed(3, &["checkpoint", "shape before"]);
+}
+
+#[test]
+fn a_published_shape_is_written_as_a_checkpoint_without_a_table() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = folder.path().join("bf16");
+    let cuts = "qwen3-coder-next --layers 4 --num-experts 8 --top-k 2 --hidden 128 --inter 64 --vocab 512";
+    let args = [&["synth"], &cuts.split(' ').collect::<Vec<_>>()[..]].concat();
+    let args = [&args[..], &["--linear-dim", "64", "--checkpoint", text(&model), "--json"]].concat();
+    assert_eq!(krasis_in(folder.path(), &args).json()["shards"], 1);
+    let config = std::fs::read_to_string(model.join("config.json")).unwrap();
+    assert!(!config.contains("krasis_synth") && config.contains("5000000"), "{config}");
+    krasis_in(folder.path(), &[&args[..], &["--profile", "small"]].concat()).failed(2, &["--profile"]);
+}
+
+#[test]
 fn the_document_of_all_flags_is_up_to_date() {
     let ran = krasis(&["docs"]);
     let written = std::fs::read_to_string(root().join("docs/cli.md")).unwrap_or_default();

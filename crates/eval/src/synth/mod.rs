@@ -1,6 +1,12 @@
-//! Random models of a real shape, as BF16 folders in the form published on Hugging Face. For benchmarks: the
-//! numbers mean nothing, their amount and their routing are real.
+//! Random models of a real shape, as weight caches or as BF16 folders in the form published on Hugging Face.
+//! For benchmarks: the numbers mean nothing, their amount is real, and so is the routing of those with a
+//! cache.
 
+mod cached;
+mod fill;
+mod named;
+mod random;
+mod routing;
 mod shape;
 mod values;
 
@@ -13,6 +19,9 @@ use checkpoint::Dtype;
 use checkpoint::safetensors::Writer;
 use serde_json::json;
 
+pub use cached::{Made, make};
+pub use named::Named;
+pub use routing::{Lru, Reuse, Routing};
 use shape::Tensor;
 pub use shape::{Family, Shape, ShapeChoice};
 use values::Quantiles;
@@ -106,9 +115,14 @@ fn cut(tensors: &[Tensor], shard_bytes: u64) -> Vec<&[Tensor]> {
     shards
 }
 
+/// Something of that name is there, and not just an empty folder.
+fn is_used(folder: &Path) -> bool {
+    let filled = folder.exists() && std::fs::read_dir(folder).is_ok_and(|mut e| e.next().is_some());
+    filled || folder.is_file()
+}
+
 fn check_target(folder: &Path, total: u64) -> Result<()> {
-    let used = folder.exists() && std::fs::read_dir(folder).is_ok_and(|mut e| e.next().is_some());
-    if used || folder.is_file() {
+    if is_used(folder) {
         let limit = "a folder that does not exist yet";
         return Err(Refusal::value("checkpoint", folder.display(), limit, "name another or remove it").into());
     }
@@ -129,8 +143,11 @@ fn parent(folder: &Path) -> &Path {
 }
 
 fn write_json(path: &Path, value: &serde_json::Value) -> Result<()> {
-    let text = serde_json::to_string_pretty(value).expect("a JSON value prints") + "\n";
-    Ok(std::fs::write(path, text).map_err(|e| WorldError::io("write", path, e))?)
+    Ok(std::fs::write(path, json_text(value)).map_err(|e| WorldError::io("write", path, e))?)
+}
+
+fn json_text(value: &serde_json::Value) -> String {
+    serde_json::to_string_pretty(value).expect("a JSON value prints") + "\n"
 }
 
 /// A folder that is removed unless it gets its own name.
@@ -164,3 +181,6 @@ impl Drop for Partial {
 
 #[cfg(test)]
 mod tests;
+
+#[cfg(test)]
+mod cached_tests;

@@ -3,6 +3,7 @@
 use base::{Bytes, Refusal};
 use serde_json::{Value, json};
 
+use super::routing::{self, Sampler};
 use super::values::Values;
 
 /// A family that can be made up.
@@ -56,6 +57,12 @@ pub struct Shape {
     pub value_heads: usize,
     /// Linear attention: elements of keys and of values.
     pub linear_dim: usize,
+    /// Width of dense layers, which none of these models has.
+    pub dense_inter: usize,
+    /// Longest context.
+    pub positions: usize,
+    /// Base of the position encoding.
+    pub theta: u32,
 }
 
 /// What a caller says about a shape; the rest follows from family and size.
@@ -124,27 +131,49 @@ impl ShapeChoice {
             _ => (256, 128, 4096, 16, 4, 2, 64),
         };
         let experts = self.experts.unwrap_or(experts);
-        let mut shape = Shape {
+        let mut shape = self.over(Shape {
             family,
-            hidden: self.hidden.unwrap_or(hidden),
-            layers: self.layers.unwrap_or(if self.size_bytes.is_some() { 1 } else { 8 }),
+            hidden,
+            layers: if self.size_bytes.is_some() { 1 } else { 8 },
             experts,
-            top_k: self.top_k.unwrap_or(if next && experts > 256 { 10 } else { 8.min(experts.div_ceil(4)) }),
-            inter: self.inter.unwrap_or(inter),
-            heads: self.heads.unwrap_or(heads),
-            kv_heads: self.kv_heads.unwrap_or(kv_heads),
-            head_dim: self.head_dim.unwrap_or(head_dim),
-            vocab: self.vocab.unwrap_or(vocab),
-            key_heads: self.key_heads.unwrap_or(if hidden >= 2048 { 16 } else { 2 }),
-            value_heads: self.value_heads.unwrap_or(if hidden >= 2048 { 32 } else { 4 }),
-            linear_dim: self.linear_dim.unwrap_or(128),
-        };
+            top_k: if next && experts > 256 { 10 } else { 8.min(experts.div_ceil(4)) },
+            inter,
+            heads,
+            kv_heads,
+            head_dim,
+            vocab,
+            key_heads: if hidden >= 2048 { 16 } else { 2 },
+            value_heads: if hidden >= 2048 { 32 } else { 4 },
+            linear_dim: 128,
+            dense_inter: self.inter.unwrap_or(inter),
+            positions: 262_144,
+            theta: 10_000_000,
+        });
         shape.check()?;
         if let Some(size) = self.size_bytes {
             self.fit(&mut shape, size)?;
             shape.check()?;
         }
         Ok(shape)
+    }
+
+    /// `shape` with the dimensions that are given in place of its own.
+    pub(super) fn over(&self, shape: Shape) -> Shape {
+        Shape {
+            hidden: self.hidden.unwrap_or(shape.hidden),
+            layers: self.layers.unwrap_or(shape.layers),
+            experts: self.experts.unwrap_or(shape.experts),
+            top_k: self.top_k.unwrap_or(shape.top_k),
+            inter: self.inter.unwrap_or(shape.inter),
+            heads: self.heads.unwrap_or(shape.heads),
+            kv_heads: self.kv_heads.unwrap_or(shape.kv_heads),
+            head_dim: self.head_dim.unwrap_or(shape.head_dim),
+            vocab: self.vocab.unwrap_or(shape.vocab),
+            key_heads: self.key_heads.unwrap_or(shape.key_heads),
+            value_heads: self.value_heads.unwrap_or(shape.value_heads),
+            linear_dim: self.linear_dim.unwrap_or(shape.linear_dim),
+            ..shape
+        }
     }
 
     /// Chooses layers, then experts, unless they are given.
@@ -173,7 +202,7 @@ impl ShapeChoice {
 }
 
 impl Shape {
-    fn check(&self) -> Result<(), Refusal> {
+    pub(super) fn check(&self) -> Result<(), Refusal> {
         let dims = [
             ("hidden", self.hidden),
             ("layers", self.layers),
@@ -301,6 +330,22 @@ impl Shape {
         list.matrix(format!("{prefix}out_proj.weight"), self.hidden, values);
     }
 
+    /// config.json of a model that has no tensors: its weights are made up from this seed.
+    pub fn synthetic_config(&self, seed: u64) -> Value {
+        let mut config = self.config();
+        config[checkpoint::SYNTHETIC] = json!({"version": checkpoint::SYNTHETIC_VERSION, "seed": seed});
+        config
+    }
+
+    /// What its routing is drawn by.
+    pub(super) fn sampler(&self) -> Sampler {
+        let fit = match self.family {
+            Family::Qwen3Moe => routing::OF_128,
+            Family::Qwen3Next => routing::OF_512,
+        };
+        Sampler::new(fit, self.experts, self.top_k)
+    }
+
     /// config.json in the older spelling that most published folders have.
     pub fn config(&self) -> Value {
         let next = self.family == Family::Qwen3Next;
@@ -313,8 +358,8 @@ impl Shape {
             "head_dim": self.head_dim,
             "hidden_act": "silu",
             "hidden_size": self.hidden,
-            "intermediate_size": self.inter,
-            "max_position_embeddings": 262_144,
+            "intermediate_size": self.dense_inter,
+            "max_position_embeddings": self.positions,
             "mlp_only_layers": [],
             "moe_intermediate_size": self.inter,
             "norm_topk_prob": true,
@@ -325,7 +370,7 @@ impl Shape {
             "num_key_value_heads": self.kv_heads,
             "rms_norm_eps": 1e-6,
             "rope_scaling": null,
-            "rope_theta": 10_000_000.0,
+            "rope_theta": f64::from(self.theta),
             "tie_word_embeddings": false,
             "torch_dtype": "bfloat16",
             "vocab_size": self.vocab,

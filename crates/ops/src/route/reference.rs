@@ -49,8 +49,8 @@ fn best(logits: &[f32], taken: &[u32]) -> u32 {
     best.expect("no more choices than experts") as u32
 }
 
-/// What a row with a logit that is not finite, or with an id in its table that is no expert's, gives: ids that name experts, and weights that are NaN, so that
-/// the error shows in everything that follows.
+/// What a row with a logit that is not finite, or an id in its table that is no expert's, gives: ids that
+/// name experts, and weights that are NaN, so that the error shows in everything that follows.
 pub fn refuse(ids: &mut [u32], weights: &mut [f32]) {
     for (rank, id) in ids.iter_mut().enumerate() {
         *id = rank as u32;

@@ -1,4 +1,5 @@
-//! `route` by rows: each choice is a vector maximum and the first place that has it, or is read from the table.
+//! `route` by rows: each choice is a vector maximum and the first place that has it, or is read from
+//! the table.
 
 use rayon::prelude::*;
 

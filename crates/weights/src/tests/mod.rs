@@ -513,7 +513,7 @@ fn a_synthetic_model_is_opened_by_its_key_and_never_built_from_a_folder() {
         ensure(checkpoint, manifest, recipe, &path, &options, &|_| (), &cancel)
     };
     let error = ensured().unwrap_err();
-    assert!(matches!(error, Error::Refused(Refusal::NotFound { .. })), "{error}");
+    assert!(matches!(error, Error::Refused(Refusal::Unsupported { .. })), "{error}");
     assert!(error.to_string().contains("krasis synth"), "{error}");
     assert!(!path.exists());
 
