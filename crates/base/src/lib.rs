@@ -2,6 +2,7 @@
 //! Gives: units, the two error enums, checksums, file mappings, Philox random numbers, tables of text.
 //! Never: knows about models or devices.
 
+pub mod counting_alloc;
 pub mod error;
 pub mod hash;
 pub mod mmap;
