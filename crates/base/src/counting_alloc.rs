@@ -66,24 +66,28 @@ fn count(bytes: usize) {
 // SAFETY: every call is handed to the system's allocator unchanged; counting touches no allocation, and the
 // allocations that describing makes are not counted, so it does not recurse.
 unsafe impl GlobalAlloc for CountingAlloc {
+    // SAFETY: as the trait asks of the caller.
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size());
         // SAFETY: the caller's promise is the one that System asks for.
         unsafe { System.alloc(layout) }
     }
 
+    // SAFETY: as the trait asks of the caller.
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         count(layout.size());
         // SAFETY: as above.
         unsafe { System.alloc_zeroed(layout) }
     }
 
+    // SAFETY: as the trait asks of the caller.
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         count(new_size);
         // SAFETY: as above.
         unsafe { System.realloc(pointer, layout, new_size) }
     }
 
+    // SAFETY: as the trait asks of the caller.
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         // SAFETY: as above.
         unsafe { System.dealloc(pointer, layout) }

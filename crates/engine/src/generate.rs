@@ -43,8 +43,8 @@ pub struct Generated {
     pub finish: Finish,
 }
 
-/// Called with each token and the logits `[vocab]` it was chosen from.
-pub type OnToken<'a> = dyn FnMut(u32, &[f32]) -> Result<ControlFlow<()>> + 'a;
+/// Called with each token and the logits `[vocab]` it was chosen from, on a worker of the engine.
+pub type OnToken<'a> = dyn FnMut(u32, &[f32]) -> Result<ControlFlow<()>> + Send + 'a;
 
 /// Prefills `prompt` into an empty sequence, then decodes until an end-of-sequence token, `max_tokens`, the
 /// end of the context or the callback's wish.
@@ -59,10 +59,22 @@ pub fn generate(
     if prompt.is_empty() {
         return Err(Refusal::value("prompt", "no tokens", "at least one token", "give some text").into());
     }
-    let vocab = engine.model().vocab;
+    let sampler = Sampler::new(options.sampling.clone(), prompt, engine.model().vocab)?;
+    // The whole loop on a worker: handing every step over to one would allocate now and then.
+    engine.workers().install(|| answer(engine, seq, prompt, options, sampler, cancel, on_token))
+}
+
+fn answer(
+    engine: &mut Engine,
+    seq: Seq,
+    prompt: &[u32],
+    options: &GenerateOptions,
+    mut sampler: Sampler,
+    cancel: &AtomicBool,
+    on_token: &mut OnToken<'_>,
+) -> Result<Generated> {
     let context = engine.options().context;
-    let mut sampler = Sampler::new(options.sampling.clone(), prompt, vocab)?;
-    let mut logits = vec![0.0f32; vocab];
+    let mut logits = vec![0.0f32; engine.model().vocab];
     let room = context.saturating_sub(engine.len(seq) + prompt.len());
     let mut token_ids = Vec::with_capacity(options.max_tokens.min(room + 1));
     let mut finish = Finish::Length;

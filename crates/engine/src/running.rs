@@ -105,6 +105,7 @@ impl Engine {
         });
         let group_layers = binding.plan.slots.map_or(usize::MAX, |s| s.group_layers);
         let groups = groups(&binding, group_layers).into();
+        warm(&exec, &binding);
         let executor = HostExecutor::new(binding, arena, weights, exec, stats, options.checks);
         let sequence = || Sequence { used: false, len: 0, rows: blake3::Hasher::new() };
         Ok(Engine {
@@ -135,6 +136,12 @@ impl Engine {
     /// The options it was loaded with.
     pub fn options(&self) -> &Options {
         &self.options
+    }
+
+    /// Its workers. A loop of [`Engine::step`] inside [`HostExec::install`] hands nothing over, and allocates
+    /// nothing.
+    pub fn workers(&self) -> Arc<HostExec> {
+        self.executor.workers()
     }
 
     /// What lies where in the device's memory.
@@ -317,6 +324,11 @@ impl Engine {
         }
         Ok(())
     }
+}
+
+/// Gives every worker its buffers, so that no step has to.
+fn warm(exec: &HostExec, binding: &Binding) {
+    exec.on_each(|| binding.program.steps.iter().for_each(|step| step.desc.warm(exec, binding.dims)));
 }
 
 /// A mistake of ours ends with the last events.

@@ -1,7 +1,7 @@
 //! Sampling with a defined order (docs/arithmetic.md §7). A token depends on the logits, the request's own
 //! history and seed, and on its position: on nothing else.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use base::philox::Philox;
 use base::{Refusal, Result};
@@ -77,8 +77,9 @@ impl Sampling {
 pub struct Sampler {
     sampling: Sampling,
     philox: Philox,
-    /// Times each token was generated; prompt tokens count 0.
-    seen: BTreeMap<u32, u32>,
+    /// (token, times it was generated) by token; prompt tokens count 0. Has room for the whole vocabulary:
+    /// choosing allocates nothing.
+    seen: Vec<(u32, u32)>,
     candidates: Vec<(f32, u32)>,
 }
 
@@ -86,11 +87,11 @@ impl Sampler {
     /// A sampler for a request with this prompt.
     pub fn new(sampling: Sampling, prompt: &[u32], vocab: usize) -> Result<Self, Refusal> {
         sampling.check(vocab)?;
-        let seen = if sampling.repetition_penalty == 1.0 {
-            BTreeMap::new()
-        } else {
-            prompt.iter().map(|id| (*id, 0)).collect()
-        };
+        let mut seen = Vec::with_capacity(vocab);
+        if sampling.repetition_penalty != 1.0 {
+            let distinct: BTreeSet<u32> = prompt.iter().copied().collect();
+            seen.extend(distinct.into_iter().map(|id| (id, 0)));
+        }
         let philox = Philox::new(sampling.seed);
         Ok(Sampler { sampling, philox, seen, candidates: Vec::with_capacity(vocab) })
     }
@@ -107,7 +108,10 @@ impl Sampler {
         } else {
             self.draw(position)
         };
-        *self.seen.entry(token).or_insert(0) += 1;
+        match self.seen.binary_search_by_key(&token, |(id, _)| *id) {
+            Ok(at) => self.seen[at].1 += 1,
+            Err(at) => self.seen.insert(at, (token, 1)),
+        }
         token
     }
 

@@ -93,6 +93,11 @@ impl HostExec {
         self.pool.install(f)
     }
 
+    /// Calls `f` once on every worker.
+    pub fn on_each(&self, f: impl Fn() + Sync) {
+        self.pool.broadcast(|_| f());
+    }
+
     /// Calls `f(part)` for each part of `0..count` cut into pieces of at least `grain` (the last may be
     /// shorter), on the workers if there are several pieces. Results must not depend on the cut.
     pub fn parts(&self, count: usize, grain: usize, f: impl Fn(std::ops::Range<usize>) + Sync) {

@@ -44,6 +44,7 @@ pub use exec::{HostExec, Level};
 pub use format::{Acts, KvFormat, WeightFormat, inverse_sqrt};
 pub use registry::{ExpertRead, OpDesc, Ran};
 
+use arrayvec::ArrayVec;
 use base::Refusal;
 
 /// Sizes that are known only when a program runs: every operand's bytes follow from a descriptor and these.
@@ -71,13 +72,21 @@ pub const fn spec(name: &'static str, bytes: usize) -> Spec {
     Spec { name, bytes }
 }
 
+/// Operands on one side of an op; not on the heap, because costs are counted with every step.
+pub type Specs = ArrayVec<Spec, { args::MAX_OPERANDS }>;
+
+/// Shorthand for a list of [`Spec`].
+pub fn specs<const N: usize>(list: [Spec; N]) -> Specs {
+    list.into_iter().collect()
+}
+
 /// Operands of an op in the order in which it takes them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shapes {
     /// Read only.
-    pub reads: Vec<Spec>,
+    pub reads: Specs,
     /// Written; an op that also reads an operand it writes (in place) lists it here only.
-    pub writes: Vec<Spec>,
+    pub writes: Specs,
     /// The op reads the layer's expert pointer table.
     pub experts: bool,
 }
@@ -150,4 +159,7 @@ pub trait Op: Clone + std::fmt::Debug + PartialEq + Send + Sync + 'static {
     fn reference(&self, args: HostArgs<'_>);
     /// The same bytes, fast. `exec.level` is never [`Level::Scalar`] here.
     fn simd(&self, exec: &HostExec, args: HostArgs<'_>);
+    /// Gives the calling worker the buffers that it needs for runs of `simd` of up to these sizes, so that
+    /// later runs with one row per sequence allocate nothing.
+    fn warm(&self, _exec: &HostExec, _dims: Dims) {}
 }

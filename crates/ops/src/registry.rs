@@ -55,6 +55,13 @@ macro_rules! registry {
                 match self { $(OpDesc::$variant(desc) => desc.cost(dims)),* }
             }
 
+            /// See [`Op::warm`].
+            pub fn warm(&self, exec: &HostExec, dims: Dims) {
+                if exec.level > Level::Scalar {
+                    match self { $(OpDesc::$variant(desc) => desc.warm(exec, dims)),* }
+                }
+            }
+
             /// Runs the op on the host and says which implementation did it.
             pub fn run(&self, exec: &HostExec, args: HostArgs<'_>) -> Ran {
                 if exec.level == Level::Scalar || !self.has_simd() {

@@ -32,3 +32,9 @@ macro_rules! per_level {
 }
 
 pub(crate) use per_level;
+
+/// Empties a buffer and gives it room for `count` elements.
+pub(crate) fn make_room<T>(buffer: &mut Vec<T>, count: usize) {
+    buffer.clear();
+    buffer.reserve(count);
+}

@@ -1,10 +1,12 @@
 //! Reading a cache: header check, mapping, sections by role and experts by id, content checks.
 
 use std::collections::BTreeMap;
+use std::fmt::Write;
 use std::ops::Range;
 use std::path::Path;
 
 use arch::{Manifest, Role};
+use arrayvec::ArrayString;
 use base::hash::Digest;
 use base::mmap::Mapping;
 use base::{ExpertId, FileFault, LayerId, Result, WorldError};
@@ -261,8 +263,11 @@ impl Cache {
 
     /// Content of a dense role, page-aligned in the file. Panics if the manifest has no such role.
     pub fn dense(&self, role: Role) -> &[u8] {
-        let name = role.to_string();
-        let at = self.dense.get(&name).unwrap_or_else(|| panic!("no {name} in {}", self.path().display()));
+        // On the stack: a decode step, which asks for every role, allocates nothing.
+        let mut name = ArrayString::<64>::new();
+        write!(name, "{role}").expect("names of roles are short");
+        let at =
+            self.dense.get(name.as_str()).unwrap_or_else(|| panic!("no {name} in {}", self.path().display()));
         self.section_bytes(&self.header.sections[*at])
     }
 

@@ -24,7 +24,7 @@ use base::Refusal;
 use crate::format::{Acts, KvFormat};
 use crate::kv_write::layout::KvLayout;
 use crate::kv_write::validate_heads;
-use crate::{Case, Cost, Dims, HostArgs, HostExec, Op, Shapes, spec};
+use crate::{Case, Cost, Dims, HostArgs, HostExec, Op, Shapes, spec, specs};
 
 /// Positions of a block: absolute, so that a block is the same for every row that sees it.
 pub const BLOCK: usize = 64;
@@ -67,15 +67,15 @@ impl Op for Desc {
     }
 
     fn shapes(&self, d: Dims) -> Shapes {
-        let reads = vec![
+        let reads = specs([
             spec("q", 4 * d.rows * self.heads * self.head_dim),
             spec(
                 "state",
                 d.sequences
                     * KvLayout::new(self.kv_heads, self.head_dim, self.kv, d.context).sequence_bytes(),
             ),
-        ];
-        let writes = vec![spec("o", 4 * d.rows * self.heads * self.head_dim)];
+        ]);
+        let writes = specs([spec("o", 4 * d.rows * self.heads * self.head_dim)]);
         Shapes { reads, writes, experts: false }
     }
 
@@ -108,5 +108,12 @@ impl Op for Desc {
         simd::run(self, exec, args);
         #[cfg(not(target_arch = "x86_64"))]
         unreachable!("{:?} is a level of x86-64, {} operands", exec.level, args.reads.0.len());
+    }
+
+    fn warm(&self, exec: &HostExec, dims: Dims) {
+        #[cfg(target_arch = "x86_64")]
+        simd::warm(self, exec, dims);
+        #[cfg(not(target_arch = "x86_64"))]
+        unreachable!("{:?} is a level of x86-64, {dims:?}", exec.level);
     }
 }

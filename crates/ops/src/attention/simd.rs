@@ -10,9 +10,9 @@ use super::simd_softmax::{Item, NO_SUMS, Partial, Queries, Softmax, Sums, four};
 use super::simd_unpack::Block;
 use super::{BLOCK, Desc, SPLIT};
 use crate::kv_write::layout::{KvLayout, Side};
-use crate::simd::per_level;
+use crate::simd::{make_room, per_level};
 use crate::simd_out::Out;
-use crate::{HostArgs, HostExec, Level, Row, args};
+use crate::{Dims, HostArgs, HostExec, Level, Row, args};
 
 /// Query heads × rows of a tile: unpacking a block costs about as much as multiplying it with four of them,
 /// and the outputs of 64 still fit L2.
@@ -61,6 +61,20 @@ pub fn run(desc: &Desc, exec: &HostExec, mut args: HostArgs<'_>) {
     PARTIALS.set(partials);
 }
 
+/// See [`crate::Op::warm`].
+pub fn warm(desc: &Desc, exec: &HostExec, dims: Dims) {
+    let layout = KvLayout::new(desc.kv_heads, desc.head_dim, desc.kv, dims.context);
+    let group = desc.heads / desc.kv_heads;
+    SCRATCH.with_borrow_mut(|s| s.fit(desc, &layout, TILE.min(dims.rows * group)));
+    // As `run` with one row of each sequence; only few of them are cut into splits.
+    let tiles = desc.kv_heads * group.div_ceil(TILE);
+    let sequences = dims.sequences.min((exec.threads() - 1) / tiles);
+    let splits = dims.context.div_ceil(SPLIT);
+    let mut partials = PARTIALS.take();
+    make_room(&mut partials, sequences * tiles * splits * TILE.min(group) * (4 + desc.head_dim));
+    PARTIALS.set(partials);
+}
+
 thread_local! {
     static SCRATCH: RefCell<Scratch> = RefCell::new(Scratch::new());
     static PARTIALS: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
@@ -78,6 +92,16 @@ struct Scratch {
 }
 
 impl Scratch {
+    /// Makes room for tiles of `count` items.
+    fn fit(&mut self, desc: &Desc, layout: &KvLayout, count: usize) {
+        let padded = count.next_multiple_of(ROWS);
+        self.block.fit(layout);
+        self.queries.fit(desc, layout, padded);
+        make_room(&mut self.items, padded);
+        self.o_split.resize((padded * desc.head_dim).max(self.o_split.len()), 0.0);
+        self.o_total.resize((padded * desc.head_dim).max(self.o_total.len()), 0.0);
+    }
+
     fn new() -> Self {
         Scratch {
             block: Block::default(),
@@ -156,11 +180,9 @@ impl Step<'_> {
 
     /// Codes the tile's queries and forgets what was walked before.
     fn begin(&self, tile: Tile, scratch: &mut Scratch) {
-        let padded = tile.count.next_multiple_of(ROWS);
         let dim = self.desc.head_dim;
-        scratch.queries.fit(&self.desc, &self.layout, padded);
-        scratch.items.clear();
-        for i in 0..padded {
+        scratch.fit(&self.desc, &self.layout, tile.count);
+        for i in 0..tile.count.next_multiple_of(ROWS) {
             // Rows past the tile's end fill up its last four: they see no position.
             let sees = if i < tile.count { tile.pos + (tile.first + i) / self.group() + 1 } else { 0 };
             scratch.items.push(Item { sees, ..Item::default() });
@@ -169,8 +191,6 @@ impl Step<'_> {
             let q = &self.q[self.item_at(tile, i)..][..dim];
             scratch.queries.code(self.level, &self.layout, i, q);
         }
-        scratch.o_split.resize((padded * dim).max(scratch.o_split.len()), 0.0);
-        scratch.o_total.resize((padded * dim).max(scratch.o_total.len()), 0.0);
     }
 
     /// Walks split `split` as far as the tile's last item sees it.
@@ -241,7 +261,8 @@ impl Step<'_> {
     /// Floats of the partial of a tile over a split: per item m, l, whether it saw anything, whether all was
     /// finite, then o.
     fn partial_len(&self) -> usize {
-        TILE * (4 + self.desc.head_dim)
+        let most = args::runs(self.rows).map(|(_, run)| run.len() * self.group()).max().unwrap_or(0);
+        most.min(TILE) * (4 + self.desc.head_dim)
     }
 
     /// A tile over one split.

@@ -14,7 +14,7 @@ use base::philox::Stream;
 
 use crate::format::{ACT_GROUP, Acts};
 use crate::limits::{MAX_WIDTH, within};
-use crate::{Case, Cost, Dims, HostArgs, HostExec, Op, Shapes, spec};
+use crate::{Case, Cost, Dims, HostArgs, HostExec, Op, Shapes, spec, specs};
 
 /// Descriptor.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -37,11 +37,11 @@ impl Op for Desc {
     }
 
     fn shapes(&self, d: Dims) -> Shapes {
-        let reads = vec![spec("x", 4 * d.rows * self.times * self.k)];
-        let writes = vec![
+        let reads = specs([spec("x", 4 * d.rows * self.times * self.k)]);
+        let writes = specs([
             spec("codes", d.rows * self.times * self.acts.row_code_bytes(self.k)),
             spec("scales", 4 * d.rows * self.times * self.k.div_ceil(ACT_GROUP)),
-        ];
+        ]);
         Shapes { reads, writes, experts: false }
     }
 

@@ -17,7 +17,7 @@ use base::philox::Stream;
 
 use crate::limits::{MAX_WIDTH, within};
 use crate::math::EXP_OPS;
-use crate::{Case, Cost, Dims, HostArgs, HostExec, Op, Shapes, spec};
+use crate::{Case, Cost, Dims, HostArgs, HostExec, Op, Shapes, spec, specs};
 
 /// How a shared expert joins the routed sum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -51,15 +51,17 @@ impl Op for Desc {
     }
 
     fn shapes(&self, d: Dims) -> Shapes {
-        let mut reads =
-            vec![spec("e", 4 * d.rows * self.top_k * self.hidden), spec("weights", 4 * d.rows * self.top_k)];
+        let mut reads = specs([
+            spec("e", 4 * d.rows * self.top_k * self.hidden),
+            spec("weights", 4 * d.rows * self.top_k),
+        ]);
         if self.shared != Shared::None {
             reads.push(spec("shared", 4 * d.rows * self.hidden));
         }
         if self.shared == Shared::Gated {
             reads.push(spec("gate", 4 * d.rows));
         }
-        let writes = vec![spec("y", 4 * d.rows * self.hidden)];
+        let writes = specs([spec("y", 4 * d.rows * self.hidden)]);
         Shapes { reads, writes, experts: false }
     }
 

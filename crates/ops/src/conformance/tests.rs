@@ -3,7 +3,7 @@
 use base::Refusal;
 
 use super::*;
-use crate::{Cost, Row, Shapes, spec};
+use crate::{Cost, Row, Shapes, spec, specs};
 
 /// Copies `width` floats a row, and does wrong as its mode says where it is not the definition.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -47,7 +47,7 @@ impl Op for Copy {
     }
     fn shapes(&self, d: Dims) -> Shapes {
         let bytes = 4 * d.rows * WIDTH;
-        Shapes { reads: vec![spec("x", bytes)], writes: vec![spec("y", bytes)], experts: false }
+        Shapes { reads: specs([spec("x", bytes)]), writes: specs([spec("y", bytes)]), experts: false }
     }
     fn cost(&self, d: Dims) -> Cost {
         self.shapes(d).cost(0, 0)

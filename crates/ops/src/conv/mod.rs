@@ -15,7 +15,7 @@ mod simd;
 
 use base::Refusal;
 
-use crate::{Case, Cost, Dims, HostArgs, HostExec, Op, Shapes, spec};
+use crate::{Case, Cost, Dims, HostArgs, HostExec, Op, Shapes, spec, specs};
 
 /// Most taps: the largest kernel that fits the registers of the SIMD form.
 pub const MAX_KERNEL: usize = 8;
@@ -45,11 +45,12 @@ impl Op for Desc {
     }
 
     fn shapes(&self, d: Dims) -> Shapes {
-        let reads = vec![spec("u", 4 * d.rows * self.channels), spec("w", 4 * self.channels * self.kernel)];
-        let writes = vec![
+        let reads =
+            specs([spec("u", 4 * d.rows * self.channels), spec("w", 4 * self.channels * self.kernel)]);
+        let writes = specs([
             spec("y", 4 * d.rows * self.channels),
             spec("tail", 4 * d.sequences * (self.kernel - 1) * self.channels),
-        ];
+        ]);
         Shapes { reads, writes, experts: false }
     }
 

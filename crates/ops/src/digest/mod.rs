@@ -12,7 +12,7 @@ mod reference;
 use base::Refusal;
 
 use crate::limits::{MAX_WIDTH, within};
-use crate::{Case, Cost, Dims, HostArgs, HostExec, Op, Shapes, spec};
+use crate::{Case, Cost, Dims, HostArgs, HostExec, Op, Shapes, spec, specs};
 
 /// Descriptor.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -30,8 +30,8 @@ impl Op for Desc {
     }
 
     fn shapes(&self, d: Dims) -> Shapes {
-        let reads = vec![spec("x", 4 * d.rows * self.width)];
-        let writes = vec![spec("digests", 32 * d.rows)];
+        let reads = specs([spec("x", 4 * d.rows * self.width)]);
+        let writes = specs([spec("digests", 32 * d.rows)]);
         Shapes { reads, writes, experts: false }
     }
 

@@ -12,7 +12,7 @@ mod reference;
 use base::Refusal;
 
 use crate::limits::{MAX_WIDTH, within};
-use crate::{Case, Cost, Dims, HostArgs, HostExec, Op, Shapes, spec};
+use crate::{Case, Cost, Dims, HostArgs, HostExec, Op, Shapes, spec, specs};
 
 /// Descriptor.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -33,8 +33,8 @@ impl Op for Desc {
     }
 
     fn shapes(&self, d: Dims) -> Shapes {
-        let reads = vec![spec("ids", 4 * d.rows), spec("table", 2 * self.vocab * self.hidden)];
-        let writes = vec![spec("x", 4 * d.rows * self.hidden)];
+        let reads = specs([spec("ids", 4 * d.rows), spec("table", 2 * self.vocab * self.hidden)]);
+        let writes = specs([spec("x", 4 * d.rows * self.hidden)]);
         Shapes { reads, writes, experts: false }
     }
 

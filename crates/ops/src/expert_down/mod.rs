@@ -19,7 +19,8 @@ use crate::format::{ACT_GROUP, Acts, WeightFormat};
 use crate::linear::cases;
 use crate::linear::cost::{expert_limits, expert_widths, product_cost, routed_bytes};
 use crate::linear::layout::Expert;
-use crate::{Case, Cost, Dims, HostArgs, HostExec, Op, Shapes, spec};
+use crate::linear::simd::warm_experts;
+use crate::{Case, Cost, Dims, HostArgs, HostExec, Op, Shapes, spec, specs};
 
 /// Descriptor.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -48,13 +49,13 @@ impl Op for Desc {
     }
 
     fn shapes(&self, d: Dims) -> Shapes {
-        let reads = vec![
+        let reads = specs([
             spec("codes", d.rows * self.top_k * self.acts.row_code_bytes(self.inter)),
             spec("scales", 4 * d.rows * self.top_k * self.inter.div_ceil(ACT_GROUP)),
             spec("offsets", 4 * (self.experts + 1)),
             spec("entries", 4 * d.rows * self.top_k),
-        ];
-        let writes = vec![spec("e", 4 * d.rows * self.top_k * self.hidden)];
+        ]);
+        let writes = specs([spec("e", 4 * d.rows * self.top_k * self.hidden)]);
         Shapes { reads, writes, experts: true }
     }
 
@@ -77,6 +78,11 @@ impl Op for Desc {
 
     fn simd(&self, exec: &HostExec, args: HostArgs<'_>) {
         simd::run(self, exec, args);
+    }
+
+    fn warm(&self, _exec: &HostExec, dims: Dims) {
+        let matrix = Expert::new(self.format, self.hidden, self.inter).down;
+        warm_experts(&matrix, self.acts, self.experts, dims.rows * self.top_k);
     }
 }
 

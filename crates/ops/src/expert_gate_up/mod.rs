@@ -20,8 +20,9 @@ use crate::format::{ACT_GROUP, Acts, WeightFormat};
 use crate::linear::cases;
 use crate::linear::cost::{expert_limits, expert_widths, product_cost, routed_bytes};
 use crate::linear::layout::Expert;
+use crate::linear::simd::warm_experts;
 use crate::math::EXP_OPS;
-use crate::{Case, Cost, Dims, HostArgs, HostExec, Op, Shapes, spec};
+use crate::{Case, Cost, Dims, HostArgs, HostExec, Op, Shapes, spec, specs};
 
 /// Descriptor.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -50,13 +51,13 @@ impl Op for Desc {
     }
 
     fn shapes(&self, d: Dims) -> Shapes {
-        let reads = vec![
+        let reads = specs([
             spec("codes", d.rows * self.acts.row_code_bytes(self.hidden)),
             spec("scales", 4 * d.rows * self.hidden.div_ceil(ACT_GROUP)),
             spec("offsets", 4 * (self.experts + 1)),
             spec("entries", 4 * d.rows * self.top_k),
-        ];
-        let writes = vec![spec("h", 4 * d.rows * self.top_k * self.inter)];
+        ]);
+        let writes = specs([spec("h", 4 * d.rows * self.top_k * self.inter)]);
         Shapes { reads, writes, experts: true }
     }
 
@@ -80,6 +81,11 @@ impl Op for Desc {
 
     fn simd(&self, exec: &HostExec, args: HostArgs<'_>) {
         simd::run(self, exec, args);
+    }
+
+    fn warm(&self, _exec: &HostExec, dims: Dims) {
+        let matrix = Expert::new(self.format, self.hidden, self.inter).gate_up;
+        warm_experts(&matrix, self.acts, self.experts, dims.rows * self.top_k);
     }
 }
 

@@ -16,7 +16,7 @@ mod simd;
 
 use base::Refusal;
 
-use crate::{Case, Cost, Dims, HostArgs, HostExec, Op, Shapes, math, spec};
+use crate::{Case, Cost, Dims, HostArgs, HostExec, Op, Shapes, math, spec, specs};
 
 /// Lanes of a dot product over the state's rows.
 pub const LANES: usize = 16;
@@ -73,16 +73,16 @@ impl Op for Desc {
     }
 
     fn shapes(&self, d: Dims) -> Shapes {
-        let reads = vec![
+        let reads = specs([
             spec("qkv", 4 * d.rows * self.qkv_width()),
             spec("ba", 4 * d.rows * 2 * self.value_heads),
             spec("decay", 4 * self.value_heads),
             spec("dt_bias", 4 * self.value_heads),
-        ];
-        let writes = vec![
+        ]);
+        let writes = specs([
             spec("o", 4 * d.rows * self.value_heads * self.dv),
             spec("state", 4 * d.sequences * self.value_heads * self.dk * self.dv),
-        ];
+        ]);
         Shapes { reads, writes, experts: false }
     }
 
@@ -109,5 +109,9 @@ impl Op for Desc {
 
     fn simd(&self, exec: &HostExec, args: HostArgs<'_>) {
         simd::run(self, exec, args);
+    }
+
+    fn warm(&self, _exec: &HostExec, _dims: Dims) {
+        simd::warm(self);
     }
 }

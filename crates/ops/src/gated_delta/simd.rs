@@ -66,6 +66,20 @@ struct Scratch {
     columns: Vec<f32>,
 }
 
+impl Scratch {
+    fn fit(&mut self, dk: usize, dv: usize) {
+        self.q.resize(CHUNK * dk, 0.0);
+        self.k.resize(CHUNK * dk, 0.0);
+        self.v.resize(CHUNK * dv, 0.0);
+        self.columns.resize(WIDE * dk, 0.0);
+    }
+}
+
+/// See [`crate::Op::warm`].
+pub fn warm(desc: &Desc) {
+    SCRATCH.with_borrow_mut(|scratch| scratch.fit(desc.dk, desc.dv));
+}
+
 thread_local! {
     static SCRATCH: RefCell<Scratch> = RefCell::default();
 }
@@ -80,10 +94,7 @@ struct Scan<'a> {
 fn scan_head(scan: Scan<'_>, rows: (usize, usize), state: &mut [f32]) {
     let Desc { dk, dv, .. } = scan.inputs.desc;
     let (first, count) = rows;
-    scan.scratch.q.resize(CHUNK * dk, 0.0);
-    scan.scratch.k.resize(CHUNK * dk, 0.0);
-    scan.scratch.v.resize(CHUNK * dv, 0.0);
-    scan.scratch.columns.resize(WIDE * dk, 0.0);
+    scan.scratch.fit(dk, dv);
     let mut done = 0;
     while done < count {
         let chunk = (first + done, CHUNK.min(count - done));

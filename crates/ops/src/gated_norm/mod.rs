@@ -15,7 +15,7 @@ use base::Refusal;
 
 use crate::limits::{MAX_WIDTH, positive, within};
 use crate::math::EXP_OPS;
-use crate::{Case, Cost, Dims, HostArgs, HostExec, Op, Shapes, spec};
+use crate::{Case, Cost, Dims, HostArgs, HostExec, Op, Shapes, spec, specs};
 
 /// Descriptor.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -39,12 +39,12 @@ impl Op for Desc {
     }
 
     fn shapes(&self, d: Dims) -> Shapes {
-        let reads = vec![
+        let reads = specs([
             spec("x", 4 * d.rows * self.heads * self.width),
             spec("z", 4 * d.rows * self.heads * self.width),
             spec("w", 4 * self.width),
-        ];
-        let writes = vec![spec("y", 4 * d.rows * self.heads * self.width)];
+        ]);
+        let writes = specs([spec("y", 4 * d.rows * self.heads * self.width)]);
         Shapes { reads, writes, experts: false }
     }
 

@@ -17,7 +17,7 @@ pub(crate) mod simd;
 use base::Refusal;
 
 use crate::format::KvFormat;
-use crate::{Case, Cost, Dims, HostArgs, HostExec, Op, Shapes, spec};
+use crate::{Case, Cost, Dims, HostArgs, HostExec, Op, Shapes, spec, specs};
 use layout::KvLayout;
 
 /// Descriptor.
@@ -53,12 +53,12 @@ impl Op for Desc {
     }
 
     fn shapes(&self, d: Dims) -> Shapes {
-        let reads = vec![
+        let reads = specs([
             spec("k", 4 * d.rows * self.kv_heads * self.head_dim),
             spec("v", 4 * d.rows * self.kv_heads * self.head_dim),
-        ];
+        ]);
         let layout = KvLayout::new(self.kv_heads, self.head_dim, self.kv, d.context);
-        let writes = vec![spec("state", d.sequences * layout.sequence_bytes())];
+        let writes = specs([spec("state", d.sequences * layout.sequence_bytes())]);
         Shapes { reads, writes, experts: false }
     }
 

@@ -21,7 +21,7 @@ use base::Refusal;
 
 use crate::format::{ACT_GROUP, Acts, WeightFormat};
 use crate::limits::{MAX_WIDTH, within};
-use crate::{Case, Cost, Dims, HostArgs, HostExec, Op, Shapes, spec};
+use crate::{Case, Cost, Dims, HostArgs, HostExec, Op, Shapes, spec, specs};
 
 /// Descriptor.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -48,15 +48,15 @@ impl Op for Desc {
     }
 
     fn shapes(&self, d: Dims) -> Shapes {
-        let mut reads = vec![
+        let mut reads = specs([
             spec("codes", d.rows * self.acts.row_code_bytes(self.k)),
             spec("scales", 4 * d.rows * self.k.div_ceil(ACT_GROUP)),
             spec("weight", layout::Matrix::new(self.format, self.n, self.k).bytes()),
-        ];
+        ]);
         if self.bias {
             reads.push(spec("bias", 4 * self.n));
         }
-        let writes = vec![spec("y", 4 * d.rows * self.n)];
+        let writes = specs([spec("y", 4 * d.rows * self.n)]);
         Shapes { reads, writes, experts: false }
     }
 
@@ -77,6 +77,10 @@ impl Op for Desc {
 
     fn simd(&self, exec: &HostExec, args: HostArgs<'_>) {
         simd::run(self, exec, args);
+    }
+
+    fn warm(&self, _exec: &HostExec, dims: Dims) {
+        simd::warm(&layout::Matrix::new(self.format, self.n, self.k), self.acts, dims.rows);
     }
 }
 

@@ -20,7 +20,7 @@ use super::acts::ActRows;
 use super::entries::Entries;
 use super::layout::{K_TILE, Matrix, TILE_ROWS};
 use crate::format::{ACT_GROUP, Acts, WeightFormat};
-use crate::simd::per_level;
+use crate::simd::{make_room, per_level};
 use crate::{HostArgs, HostExec, Level};
 
 /// Rows that share one unpacking of a weight group: their codes and sums stay in the second-level cache.
@@ -190,6 +190,29 @@ struct Scratch {
 
 thread_local! {
     static SCRATCH: RefCell<Scratch> = RefCell::default();
+}
+
+/// Gives this worker the buffers for products of up to `rows` rows with `matrix`, see [`crate::Op::warm`].
+pub(crate) fn warm(matrix: &Matrix, acts: Acts, rows: usize) {
+    let rows = rows.min(BLOCK);
+    // Two planes of words for each row are the most that a kernel reads.
+    let prepared = rows * 4 * matrix.k_padded();
+    let sums = rows * matrix.k_padded().max(acts.row_code_bytes(matrix.k)) / matrix.format.group();
+    SCRATCH.with_borrow_mut(|scratch| {
+        make_room(&mut scratch.prepared, prepared);
+        make_room(&mut scratch.corrections, sums);
+        make_room(&mut scratch.sums, sums);
+    });
+}
+
+/// Likewise for [`over_experts`] with `entries` entries of up to `experts` experts.
+pub(crate) fn warm_experts(matrix: &Matrix, acts: Acts, experts: usize, entries: usize) {
+    warm(matrix, acts, entries);
+    // Every expert's entries are whole blocks and a rest.
+    let segments = entries / BLOCK + experts.min(entries);
+    let mut list = SEGMENTS.take();
+    make_room(&mut list, segments);
+    SEGMENTS.set(list);
 }
 
 /// A packed matrix and the coded rows it is multiplied with.

@@ -14,7 +14,7 @@ use base::philox::Stream;
 
 use crate::linear::cases;
 use crate::linear::cost::expert_limits;
-use crate::{Case, Cost, Dims, HostArgs, HostExec, Op, Shapes, spec};
+use crate::{Case, Cost, Dims, HostArgs, HostExec, Op, Shapes, spec, specs};
 
 /// Descriptor.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -34,8 +34,9 @@ impl Op for Desc {
     }
 
     fn shapes(&self, d: Dims) -> Shapes {
-        let reads = vec![spec("ids", 4 * d.rows * self.top_k)];
-        let writes = vec![spec("offsets", 4 * (self.experts + 1)), spec("entries", 4 * d.rows * self.top_k)];
+        let reads = specs([spec("ids", 4 * d.rows * self.top_k)]);
+        let writes =
+            specs([spec("offsets", 4 * (self.experts + 1)), spec("entries", 4 * d.rows * self.top_k)]);
         Shapes { reads, writes, experts: false }
     }
 

@@ -16,7 +16,7 @@ pub use reference::inverse_rms;
 use base::Refusal;
 
 use crate::limits::{MAX_WIDTH, positive, within};
-use crate::{Case, Cost, Dims, HostArgs, HostExec, Op, Shapes, spec};
+use crate::{Case, Cost, Dims, HostArgs, HostExec, Op, Shapes, spec, specs};
 
 /// Descriptor.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -40,8 +40,8 @@ impl Op for Desc {
     }
 
     fn shapes(&self, d: Dims) -> Shapes {
-        let reads = vec![spec("x", 4 * d.rows * self.heads * self.width), spec("w", 4 * self.width)];
-        let writes = vec![spec("y", 4 * d.rows * self.heads * self.width)];
+        let reads = specs([spec("x", 4 * d.rows * self.heads * self.width), spec("w", 4 * self.width)]);
+        let writes = specs([spec("y", 4 * d.rows * self.heads * self.width)]);
         Shapes { reads, writes, experts: false }
     }
 

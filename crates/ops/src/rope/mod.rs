@@ -13,7 +13,7 @@ mod simd;
 use base::Refusal;
 
 use crate::limits::{MAX_WIDTH, within};
-use crate::{Case, Cost, Dims, HostArgs, HostExec, Op, Shapes, spec};
+use crate::{Case, Cost, Dims, HostArgs, HostExec, Op, Shapes, spec, specs};
 
 /// Descriptor.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -41,8 +41,8 @@ impl Op for Desc {
     }
 
     fn shapes(&self, d: Dims) -> Shapes {
-        let reads = vec![spec("table", 4 * d.context * self.rotary)];
-        let writes = vec![spec("x", 4 * d.rows * self.heads * self.head_dim)];
+        let reads = specs([spec("table", 4 * d.context * self.rotary)]);
+        let writes = specs([spec("x", 4 * d.rows * self.heads * self.head_dim)]);
         Shapes { reads, writes, experts: false }
     }
 

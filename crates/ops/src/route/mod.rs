@@ -17,7 +17,7 @@ use base::Refusal;
 
 use crate::limits::{MAX_WIDTH, positive, within};
 use crate::math::EXP_OPS;
-use crate::{Case, Cost, Dims, HostArgs, HostExec, Op, Shapes, spec};
+use crate::{Case, Cost, Dims, HostArgs, HostExec, Op, Shapes, spec, specs};
 
 /// Positions of a routing table: row `p mod TABLE_ROWS` of it serves position p.
 pub const TABLE_ROWS: usize = 8192;
@@ -48,11 +48,11 @@ impl Op for Desc {
     }
 
     fn shapes(&self, d: Dims) -> Shapes {
-        let mut reads = vec![spec("logits", 4 * d.rows * self.experts)];
+        let mut reads = specs([spec("logits", 4 * d.rows * self.experts)]);
         if self.table {
             reads.push(spec("table", 4 * TABLE_ROWS * self.top_k));
         }
-        let writes = vec![spec("ids", 4 * d.rows * self.top_k), spec("weights", 4 * d.rows * self.top_k)];
+        let writes = specs([spec("ids", 4 * d.rows * self.top_k), spec("weights", 4 * d.rows * self.top_k)]);
         Shapes { reads, writes, experts: false }
     }
 
@@ -74,5 +74,9 @@ impl Op for Desc {
 
     fn simd(&self, exec: &HostExec, args: HostArgs<'_>) {
         simd::run(self, exec, args);
+    }
+
+    fn warm(&self, _exec: &HostExec, _dims: Dims) {
+        simd::warm(self);
     }
 }

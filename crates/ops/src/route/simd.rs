@@ -1,6 +1,8 @@
 //! `route` by rows: each choice is a vector maximum and the first place that has it, or is read from
 //! the table.
 
+use std::cell::RefCell;
+
 use rayon::prelude::*;
 
 use super::reference::{finish, refuse};
@@ -26,8 +28,25 @@ pub fn run(desc: &Desc, exec: &HostExec, mut args: HostArgs<'_>) {
         if let Some(table) = table {
             listed(places, table, ids);
         }
-        per_level!(exec.level, rows(desc: &Desc, logits: &[f32], ids: &mut [u32], weights: &mut [f32]));
+        LEFT.with_borrow_mut(|left| {
+            left.resize(left.len().max(experts), 0.0);
+            let left = &mut left[..experts];
+            per_level!(
+                exec.level,
+                rows(desc: &Desc, logits: &[f32], ids: &mut [u32], weights: &mut [f32], left: &mut [f32])
+            );
+        });
     });
+}
+
+thread_local! {
+    /// Room for one row: kept, because a decode step allocates nothing.
+    static LEFT: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
+}
+
+/// See [`crate::Op::warm`].
+pub fn warm(desc: &Desc) {
+    LEFT.with_borrow_mut(|left| left.resize(left.len().max(desc.experts), 0.0));
 }
 
 /// Ids of the rows as the table lists them.
@@ -38,10 +57,9 @@ fn listed(places: &[Row], table: &[u32], ids: &mut [u32]) {
     }
 }
 
-/// `ids` are chosen here, or there already if they are a table's.
+/// `ids` are chosen here, or there already if they are a table's. `left` is room for one row.
 #[inline(always)]
-fn rows(desc: &Desc, logits: &[f32], ids: &mut [u32], weights: &mut [f32]) {
-    let mut left = vec![0.0f32; desc.experts];
+fn rows(desc: &Desc, logits: &[f32], ids: &mut [u32], weights: &mut [f32], left: &mut [f32]) {
     let outputs = ids.chunks_exact_mut(desc.top_k).zip(weights.chunks_exact_mut(desc.top_k));
     for (logits, (ids, weights)) in logits.chunks_exact(desc.experts).zip(outputs) {
         // amax compares bits: infinity is the largest number and NaN is above it.
@@ -58,14 +76,14 @@ fn rows(desc: &Desc, logits: &[f32], ids: &mut [u32], weights: &mut [f32]) {
         } else {
             left.copy_from_slice(logits);
             for id in &mut *ids {
-                *id = first_largest(&left);
+                *id = first_largest(left);
                 left[*id as usize] = f32::NEG_INFINITY;
             }
         }
         for (p, x) in left.iter_mut().zip(logits) {
             *p = math::exp(x - max);
         }
-        let sum = math::lane_sum_wide(&left);
+        let sum = math::lane_sum_wide(left);
         for (w, id) in weights.iter_mut().zip(&*ids) {
             *w = left[*id as usize] / sum;
         }

@@ -13,7 +13,7 @@ mod reference;
 use base::Refusal;
 
 use crate::limits::{MAX_WIDTH, within};
-use crate::{Case, Cost, Dims, HostArgs, HostExec, Op, Shapes, spec};
+use crate::{Case, Cost, Dims, HostArgs, HostExec, Op, Shapes, spec, specs};
 
 /// Descriptor.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -31,8 +31,8 @@ impl Op for Desc {
     }
 
     fn shapes(&self, d: Dims) -> Shapes {
-        let reads = vec![spec("x", 0), spec("index", 4 * d.rows)];
-        let writes = vec![spec("y", 4 * d.rows * self.width)];
+        let reads = specs([spec("x", 0), spec("index", 4 * d.rows)]);
+        let writes = specs([spec("y", 4 * d.rows * self.width)]);
         Shapes { reads, writes, experts: false }
     }
 

@@ -14,7 +14,7 @@ use base::Refusal;
 
 use crate::limits::{MAX_WIDTH, within};
 use crate::math::EXP_OPS;
-use crate::{Case, Cost, Dims, HostArgs, HostExec, Op, Shapes, spec};
+use crate::{Case, Cost, Dims, HostArgs, HostExec, Op, Shapes, spec, specs};
 
 /// Descriptor.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -32,8 +32,8 @@ impl Op for Desc {
     }
 
     fn shapes(&self, d: Dims) -> Shapes {
-        let reads = vec![spec("gate", 4 * d.rows * self.width), spec("up", 4 * d.rows * self.width)];
-        let writes = vec![spec("h", 4 * d.rows * self.width)];
+        let reads = specs([spec("gate", 4 * d.rows * self.width), spec("up", 4 * d.rows * self.width)]);
+        let writes = specs([spec("h", 4 * d.rows * self.width)]);
         Shapes { reads, writes, experts: false }
     }
 

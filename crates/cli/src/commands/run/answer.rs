@@ -84,7 +84,7 @@ pub struct Answer {
 }
 
 /// Who hears events as they come.
-pub type Hear<'a> = dyn FnMut(&Event) -> Result<(), WorldError> + 'a;
+pub type Hear<'a> = dyn FnMut(&Event) -> Result<(), WorldError> + Send + 'a;
 
 /// Generates an answer to `prompt` behind what `seq` holds (of which `prompt` has only the rest).
 pub fn answer(
