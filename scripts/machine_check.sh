@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
 # Checks and measures a machine with binaries built elsewhere: no Rust is needed on it.
 #
-#   scripts/machine_check.sh BIN_DIR [PHASE ...]     phases: conformance identity digest build bench (default: all)
+#   scripts/machine_check.sh BIN_DIR [PHASE ...]
+#   phases: conformance identity residency digest build bench shape (default: all)
 #
-# BIN_DIR holds `krasis` (release build) and, for the first two phases, the test binaries `conformance`
-# (crate ops) and `identity` (crate engine), built for a checkout at the path where this one lies.
+# BIN_DIR holds `krasis` (release build) and, for the first three phases, the test binaries `conformance`
+# (crate ops), `identity` and `residency` (crate engine), built for a checkout at the path where this one lies.
 # Prints a table last. Scratch files go to ${TMPDIR:-/tmp} and are removed.
 set -uo pipefail
 bin=$(cd "${1:?usage: machine_check.sh BIN_DIR [PHASE ...]}" && pwd)
 shift
-phases=${*:-conformance identity digest build bench}
+phases=${*:-conformance identity residency digest build bench shape}
 scratch=$(mktemp -d "${TMPDIR:-/tmp}/krasis-check.XXXXXX")
 trap 'rm -rf "$scratch"' EXIT
 export KRASIS_HOME=$scratch/home
@@ -36,6 +37,16 @@ identity() {
     tail -n 40 "$scratch/identity.log"
   fi
   grep -E 'rows, levels|skipped' "$scratch/identity.log"
+}
+
+residency() {
+  if "$bin/residency" --nocapture >"$scratch/residency.log" 2>&1; then
+    row residency "devices of every size, late copies" "ok"
+  else
+    fail residency "devices of every size, late copies" "see the log above"
+    tail -n 40 "$scratch/residency.log"
+  fi
+  grep -E 'test result|skipped' "$scratch/residency.log"
 }
 
 # One conversation at every level and several thread counts: the digest must be one, here and on every machine.
@@ -95,15 +106,36 @@ bench() {
     fi
     printf '%s\n' "$out"
     [ -z "${OUT:-}" ] || printf '%s\n' "$out" >>"$OUT/bench.jsonl"
-    row bench "$level" "$(figures "$out")"
+    row bench "$level" "$(figures "$out" prefill_tok_s decode_tok_s read_gb_s machine_read_gb_s)"
   done
+}
+
+# A model of a published shape with realistic routing, on devices of several sizes.
+shape() {
+  local model=$scratch/30b began vram out
+  began=$(date +%s.%N)
+  "$bin/krasis" synth qwen3-30b-a3b --out "$model" >"$scratch/synth.log" 2>&1 ||
+    { fail shape "synth" "$(tail -n 1 "$scratch/synth.log")"; return; }
+  cat "$scratch/synth.log"
+  row shape "synth qwen3-30b-a3b" "$(since "$began")"
+  for vram in none 24GiB 16GiB 12GiB 8GiB 5GiB; do
+    local limit=()
+    [ "$vram" = none ] || limit=(--vram "$vram")
+    out=$("$bin/krasis" bench "$model" --prompt 1024 --decode 64 --context 4096 "${limit[@]}" --json \
+      2>"$scratch/bench.err" | tail -n 1)
+    [ -n "$out" ] || { fail shape "$vram" "$(tail -n 1 "$scratch/bench.err" | cut -c1-100)"; continue; }
+    [ -z "${OUT:-}" ] || printf '%s\n' "$out" >>"$OUT/shape.jsonl"
+    row shape "--vram $vram" "$(figures "$out" prefill_tok_s decode_tok_s hit_rate resident_fraction)"
+  done
+  rm -rf "$model"
 }
 
 # Picks named figures out of one line of JSON.
 figures() {
-  local name value text=""
-  for name in prefill_tok_s decode_tok_s read_gb_s machine_read_gb_s; do
-    value=$(printf '%s' "$1" | sed -n "s/.*\"$name\":\([-0-9.e+]*\).*/\1/p")
+  local name value text="" line=$1
+  shift
+  for name in "$@"; do
+    value=$(printf '%s' "$line" | sed -n "s/.*\"$name\":\([-0-9.e+]*\).*/\1/p")
     text="$text $name $(printf '%.2f' "${value:-0}")"
   done
   printf '%s' "$text"
@@ -113,7 +145,7 @@ since() { awk -v a="$1" -v b="$(date +%s.%N)" 'BEGIN { printf "%.1f s", b - a }'
 
 for phase in $phases; do
   case $phase in
-  conformance | identity | digest | build | bench) "$phase" ;;
+  conformance | identity | residency | digest | build | bench | shape) "$phase" ;;
   *) fail "$phase" "" "no such phase" ;;
   esac
 done
