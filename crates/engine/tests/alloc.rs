@@ -68,6 +68,8 @@ fn decode_and_choice_allocate_nothing_after_the_first_token() {
     };
     let choices = [("greedy", Sampling::default()), ("everything", everything)];
     // With more workers than KV heads, attention shares splits out.
+    // Kept to the end: workers of an engine that goes would allocate while they end.
+    let mut kept = Vec::new();
     for (name, threads, prompt, on_device) in [
         ("qwen3_moe", 1, SHORT, false),
         ("qwen3_moe", 2, SHORT, true),
@@ -81,7 +83,8 @@ fn decode_and_choice_allocate_nothing_after_the_first_token() {
         if on_device {
             // The least that works: experts come and go with every step.
             let vram = Some(engine.plan().minimum_bytes);
-            engine = common::fixture(name, Profile::Default, Options { vram, ..options });
+            let device = common::fixture(name, Profile::Default, Options { vram, ..options });
+            kept.push(std::mem::replace(&mut engine, device));
         }
         for (choice, sampling) in &choices {
             let (count, place) = allocations(&mut engine, prompt, sampling, false);
@@ -91,5 +94,6 @@ fn decode_and_choice_allocate_nothing_after_the_first_token() {
         let (count, place) = allocations(&mut engine, prompt, &choices[1].1, true);
         assert_eq!(count, 1, "a planted allocation is found: {place}");
         assert!(place.starts_with("8 bytes"), "{place}");
+        kept.push(engine);
     }
 }
