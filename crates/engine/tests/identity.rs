@@ -90,8 +90,7 @@ fn qwen3_moe_k6v6() {
         let (_, _, cache) =
             common::parts("qwen3_moe", &testdata::fixture("qwen3_moe"), arch::Profile::Default);
         let options = way.options(options(level, 2));
-        let mut engine =
-            engine::Engine::load(model.clone(), recipe.clone(), Box::new(cache), options).unwrap();
+        let mut engine = engine::Engine::load(model.clone(), recipe, Box::new(cache), options).unwrap();
         let run = common::run(&mut engine, &prompt, way, 4);
         run.assert_implementation(level);
         run.digest
