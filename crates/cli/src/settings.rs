@@ -144,6 +144,10 @@ pub struct SizeArgs {
     #[arg(long, value_name = "N", default_value = "512")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=65536))]
     pub chunk: u32,
+    /// Tokens of the prompt for which a device's experts are streamed once
+    #[arg(long, value_name = "N", default_value_t = plan::PASS_ROWS as u32)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
+    pub pass: u32,
 }
 
 impl SizeArgs {
@@ -152,7 +156,7 @@ impl SizeArgs {
         let usual = model.max_positions.min(DEFAULT_CONTEXT.max(needed));
         let context = self.context.unwrap_or(usual);
         let chunk = (self.chunk as usize).min(context.max(1));
-        Options { chunk, head_rows: HEAD_ROWS, ..Options::new(context) }
+        Options { chunk, pass_rows: self.pass as usize, head_rows: HEAD_ROWS, ..Options::new(context) }
     }
 
     /// `options` with less context where nobody asked for this much and the device is too small for it.

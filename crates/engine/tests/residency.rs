@@ -31,6 +31,32 @@ fn minimum(fixture: &dyn Fn(Options) -> Engine, options: Options) -> u64 {
     fixture(Options { vram: Some(ROOMY), ..options }).plan().minimum_bytes
 }
 
+/// Sequences that share their steps on a device get what each gets alone on the host.
+#[test]
+fn a_batch_on_a_small_device_changes_nobody() {
+    for name in ["qwen3_moe", "qwen3_next"] {
+        let prompts: Vec<Vec<u32>> = (0..3).map(|i| prompt(30 + 17 * i, 512, 60 + i as u64)).collect();
+        let alone: Vec<Run> = prompts
+            .iter()
+            .map(|p| {
+                let mut host = fixture(name, Profile::Default, Options::new(200));
+                common::run(&mut host, p, Way::Chunks(512), 10)
+            })
+            .collect();
+        let wish = Options { sequences: 3, chunk: 16, context: 200, ..options(2) };
+        let fixture = |options| fixture(name, Profile::Default, options);
+        for (device, options) in devices(&fixture, wish) {
+            let mut engine = fixture(options);
+            let together = common::run_together(&mut engine, &prompts, 10);
+            for (alone, together) in alone.iter().zip(&together) {
+                assert_eq!(alone.token_ids, together.token_ids, "{name} {device}");
+                assert_eq!(alone.digest, together.digest, "{name} {device}");
+            }
+            check_usage(&engine, device);
+        }
+    }
+}
+
 /// What may be refused.
 fn load(options: Options) -> base::Result<Engine> {
     let (model, recipe, cache) =

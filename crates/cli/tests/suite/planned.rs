@@ -28,6 +28,15 @@ fn a_bare_configuration_is_planned_to_the_last_byte() {
 }
 
 #[test]
+fn a_shorter_pass_leaves_more_for_slots() {
+    let of = |flags: &str| plan("qwen3-30b-a3b", &format!("--vram 12GiB {flags} --json")).json();
+    let (usual, short) = (of(""), of("--pass 1024"));
+    assert_eq!((&usual["pass_rows"], &short["pass_rows"]), (&json!(8192), &json!(1024)));
+    let slots = |planned: &serde_json::Value| planned["slots"]["count"].as_u64().unwrap();
+    assert!(slots(&usual) < slots(&short));
+}
+
+#[test]
 fn the_least_that_works_is_told_and_works() {
     let flags = "--context 8192 --chunk 256 --profile small";
     let host = plan("qwen3-coder-next", &format!("{flags} --json")).json();
