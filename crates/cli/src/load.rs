@@ -74,6 +74,10 @@ impl Opened {
 
     /// The tokenizer of its folder.
     pub fn tokenizer(&self) -> Result<Tokenizer> {
+        if self.checkpoint.is_synthetic() {
+            let (what, why) = ("text of a synthetic model", "it has no tokenizer");
+            return Err(base::Refusal::unsupported(what, why, "use `krasis bench`").into());
+        }
         Ok(Tokenizer::open(&self.folder)?)
     }
 

@@ -227,7 +227,7 @@ pub fn size(text: &str) -> Result<u64, String> {
 fn percent(text: &str) -> Result<u32, String> {
     match text.strip_suffix('%').unwrap_or(text).trim().parse() {
         Ok(percent @ 0..=100) => Ok(percent),
-        _ => Err("a share is 0% to 100%".into()),
+        _ => Err("a share is a whole number from 0% to 100%".into()),
     }
 }
 

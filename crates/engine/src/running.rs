@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use arch::{Manifest, Model, Recipe};
 use base::hash::Digest;
-use base::{Refusal, Result};
+use base::{Bytes, Refusal, Result};
 use ops::{HostExec, Row};
 use plan::Plan;
 use zerocopy::IntoBytes;
@@ -87,6 +87,12 @@ impl Engine {
         around: impl FnOnce(HostExecutor) -> Box<dyn Executor>,
     ) -> Result<Engine> {
         options.check(&model)?;
+        if let (Some(vram), Some(free)) = (options.vram, base::os::available_memory_bytes())
+            && vram > free
+        {
+            let limit = format!("at most {}, the memory that is free", Bytes(free));
+            return Err(Refusal::value("vram", Bytes(vram), limit, "make the device smaller").into());
+        }
         let program = arch::lower(&model, &recipe)?;
         let plan = plan::plan(&program, &Manifest::new(&model, &recipe), &options.ask())?;
         let exec = HostExec::new(options.level, options.threads);
@@ -253,7 +259,11 @@ impl Engine {
         if sequence.len + tokens > self.options.context {
             let value = format!("{} + {tokens} tokens", sequence.len);
             let limit = format!("a context of {} tokens", self.options.context);
-            return Err(Refusal::value("prompt", value, limit, "shorten the prompt or raise the context"));
+            let hint = match self.options.vram {
+                None => "shorten the prompt or raise the context",
+                Some(_) => "shorten the prompt, or raise the context if the device has room for it",
+            };
+            return Err(Refusal::value("prompt", value, limit, hint));
         }
         Ok(())
     }

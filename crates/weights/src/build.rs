@@ -129,8 +129,9 @@ pub fn build(
 /// The refusal to build a synthetic model's cache.
 fn without_cache(recipe: &Recipe, path: &Path) -> Refusal {
     let what = format!("a synthetic model with the formats {}", recipe.weight_key());
-    let why = format!("its weights are in no checkpoint, and there is no cache {}", path.display());
-    Refusal::unsupported(what, why, "`krasis synth` with the flags of this model writes one")
+    let cache = if path.exists() { "its cache can't be used:" } else { "there is no cache" };
+    let why = format!("its weights are in no checkpoint, and {cache} {}", path.display());
+    Refusal::unsupported(what, why, "`krasis synth` with the flags that made this model writes it")
 }
 
 /// [`build`] from whatever makes the content that `key` stands for.

@@ -146,9 +146,9 @@ fn verify(caches: &[Listed]) -> Result<()> {
 }
 
 fn damaged(path: PathBuf, what: &str) -> anyhow::Error {
-    WorldError::damaged(&path, FileFault::Checksum, "what was written", what)
-        .hint("remove it with `krasis cache rm`; it is built again when it is needed")
-        .into()
+    let hint = "remove it with `krasis cache rm`; it is built again when it is needed (that of a synthetic \
+                model by `krasis synth`)";
+    WorldError::damaged(&path, FileFault::Checksum, "what was written", what).hint(hint).into()
 }
 
 fn content_fault(path: &Path) -> Result<Option<String>> {

@@ -139,7 +139,10 @@ impl Facts {
                     bytes(self.sequence_bytes)
                 ),
             ),
-            ("smallest --vram", format!("{} ({})", plan.minimum_bytes, Bytes(plan.minimum_bytes))),
+            (
+                "smallest --vram",
+                format!("{} ({}) for this context", plan.minimum_bytes, Bytes(plan.minimum_bytes)),
+            ),
         ];
         table(&rows.map(|(name, text)| vec![name.to_string(), text]), &[])
     }

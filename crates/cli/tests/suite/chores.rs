@@ -97,11 +97,15 @@ fn a_model_made_up_in_a_cache_is_planned_as_a_real_one_and_never_rebuilt() {
         krasis(&[&["bench", name, "--prompt", "9", "--decode", "2", "--json"], more].concat())
     };
     assert_eq!(bench(&[]).json()["family"], "qwen3_moe");
+    std::fs::write(made["cache"].as_str().unwrap(), b"damaged").unwrap();
+    bench(&[]).failed(3, &["synthetic", "cache can't be used", "krasis synth"]);
+    assert_eq!(synth(&["--json"]).json()["written"], true);
+    assert_eq!(bench(&[]).json()["family"], "qwen3_moe");
     bench(&["--profile", "small"]).failed(3, &["synthetic", "attention=h4", "krasis synth"]);
     assert_eq!(synth(&["--profile", "small", "--json"]).json()["folder"], made["folder"]);
     assert_eq!(bench(&["--profile", "small"]).json()["profile"], "small");
     synth(&["--seed", "1"]).failed(3, &["out", "same model's"]);
-    krasis(&["run", name, "hello"]).failed(1, &["tokenizer.json"]);
+    krasis(&["run", name, "hello"]).failed(3, &["synthetic model", "no tokenizer", "krasis bench"]);
 
     let folder = home.path().join("models").join(name);
     std::fs::write(folder.join("model.safetensors"), b"tensors").unwrap();

@@ -81,3 +81,8 @@ fn statistics_for_people_tell_of_the_device() {
         assert!(ran.err.contains(part), "{part} is not in {}", ran.err);
     }
 }
+
+#[test]
+fn a_device_larger_than_the_memory_is_refused() {
+    krasis(&["run", "Hi", "--vram", "900TB"]).failed(3, &["vram", "818.5 TiB", "memory that is free"]);
+}

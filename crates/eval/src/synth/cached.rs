@@ -60,6 +60,7 @@ pub fn make(
     let place = Place::of(folder, &shape.synthetic_config(seed))?;
     let checkpoint = Checkpoint::open(place.current())?;
     let model = arch::read(&checkpoint)?;
+    arch::lower(&model, recipe)?; // refused before anything is written
     let (manifest, key) = (Manifest::new(&model, recipe), Key::of(&checkpoint, recipe));
     let name = folder.file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned());
     let path = weights::cache_path(home, &name, &key);
