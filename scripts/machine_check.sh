@@ -19,33 +19,28 @@ failed=0
 row() { rows+=("$(printf '%-12s %-34s %s' "$1" "$2" "$3")"); }
 fail() { row "$1" "$2" "FAILED: $3"; failed=1; }
 
-conformance() {
-  if "$bin/conformance" --nocapture >"$scratch/conformance.log" 2>&1; then
-    row conformance "every op, every level, 1 and 2 threads" "ok"
+# Runs a test binary: suite NAME WHAT [WHAT_MORE_IF_OK]
+suite() {
+  if "$bin/$1" --nocapture >"$scratch/$1.log" 2>&1; then
+    row "$1" "$2${3:-}" "ok"
   else
-    fail conformance "every op, every level" "see the log above"
-    tail -n 40 "$scratch/conformance.log"
+    fail "$1" "$2" "see the log above"
+    tail -n 40 "$scratch/$1.log"
   fi
+}
+
+conformance() {
+  suite conformance "every op, every level" ", 1 and 2 threads"
   grep -E 'avx512|skipped' "$scratch/conformance.log" | sort | uniq -c | head -n 40
 }
 
 identity() {
-  if "$bin/identity" --nocapture >"$scratch/identity.log" 2>&1; then
-    row identity "matrix on the core fixtures" "ok"
-  else
-    fail identity "matrix on the core fixtures" "see the log above"
-    tail -n 40 "$scratch/identity.log"
-  fi
+  suite identity "matrix on the core fixtures"
   grep -E 'rows, levels|skipped' "$scratch/identity.log"
 }
 
 residency() {
-  if "$bin/residency" --nocapture >"$scratch/residency.log" 2>&1; then
-    row residency "devices of every size, late copies" "ok"
-  else
-    fail residency "devices of every size, late copies" "see the log above"
-    tail -n 40 "$scratch/residency.log"
-  fi
+  suite residency "devices of every size, late copies"
   grep -E 'test result|skipped' "$scratch/residency.log"
 }
 
